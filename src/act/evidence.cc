@@ -367,6 +367,12 @@ PythonEvidence read_python(const std::vector<pid_t>& members) {
   return found;
 }
 
+std::string where_it_hangs(const std::vector<pid_t>& members) {
+  const PythonEvidence python = read_python(members);
+  const std::string where = where_text(python.processes);
+  return where.empty() ? std::string(trim(python.trouble.substr(0, python.trouble.find('\n')))) : job_is(where);
+}
+
 std::string tidied_stack(std::string_view stack) {
   std::size_t frames = 0;
   std::size_t unnamed = 0;

@@ -79,6 +79,9 @@ struct PythonEvidence {
   std::string trouble;  // a line each
 };
 PythonEvidence read_python(const std::vector<pid_t>& members);
+// The same in a sentence: "the job is at train.py:16 in train_step", or why that could not be read. Empty: none of them
+// is Python.
+std::string where_it_hangs(const std::vector<pid_t>& members);
 
 // What the kernel logged about GPUs (lines with NVRM, Xid or nvidia), newest last.
 std::string kernel_messages_about_gpus();

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "act/evidence.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
@@ -175,6 +176,14 @@ std::vector<std::unique_ptr<Action>> EachSession::actions_of(const Key& key, con
   return made;
 }
 
+void EachSession::log_hang(const TrackedSubject& tracked, std::uint32_t step) {
+  if (!steps_of(tracked.subject.id)[step].when.for_hangs) return;
+  std::vector<pid_t> pids;
+  for (const MemberView& one : view_processes(tracked.holders, world_.root())) pids.push_back(one.entry.pid);
+  if (const std::string where = where_it_hangs(pids); !where.empty())
+    sink_.note_of(whom(tracked), Level::note, "where", tracked.title + ": " + where);
+}
+
 void EachSession::act_on(const Key& key, const Fired& fire) {
   const TrackedSubject& tracked = *tracker_.find(key.first);
   std::vector<ActionOption> words = steps_of(key.first)[key.second].actions;
@@ -183,6 +192,7 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
   FiringFacts all = facts(tracked, fire, key.second);
   const bool dry_run = settings_.dry_run;
   if (!dry_run || !confirms()) sink_.firing(all, dry_run);
+  if (settings_.evidence.empty() || dry_run) log_hang(tracked, key.second);
   if (!confirms()) return engine_.outcome(key.first, 0, key.second);
   Acting acting{.actions = {}, .executor = nullptr, .whom = whom(tracked)};
   if (dry_run) acting.would = all;

@@ -101,6 +101,7 @@ class EachSession {
   void handle(const Event& event);
   void fired(const Event& event, const Fired& fire);
   void act_on(const Key& key, const Fired& fire);
+  void log_hang(const TrackedSubject& tracked, std::uint32_t step);
   void look_at_slurm(const std::vector<AllocatedJob>& jobs);
   void choose_steps();
   void read_kept();

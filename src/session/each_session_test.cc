@@ -2,11 +2,15 @@
 
 #include "session/each_session.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
-
-#include <cstdlib>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "session/each_session_test.h"
@@ -59,6 +63,46 @@ TEST(EachSessionTest, NotesSayWhomTheyAreAbout) {
   EXPECT_EQ(sink.about["end"].job, "pod:7");
   EXPECT_EQ(sink.about["end"].gpus, (std::vector<std::string>{"0", "3"}));
   EXPECT_EQ(sink.about["done"].job, "pod:7");
+}
+
+TEST(EachSessionTest, TheLogSaysWhereAJobHangs) {
+  const TestTree folder;
+  folder.write("train.py",
+               "import os, time\ndef train_step():\n  os.write(1, b'.')\n  time.sleep(1000)\ntrain_step()\n");
+  int ready[2] = {-1, -1};
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const std::string program = folder.at("train.py");
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(ready[1], STDOUT_FILENO);
+    ::execl("/usr/bin/python3", "python3", "-S", "-E", program.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ::close(ready[1]);
+  char byte = 0;
+  const bool runs = ::read(ready[0], &byte, 1) == 1;
+  ::close(ready[0]);
+  for (const bool for_hangs : {true, false}) {
+    GpuProcess one = holder_for_test(pid, ::geteuid());
+    const std::string stat = "/" + std::to_string(pid) + "/stat";
+    one.start_ticks = read_process_entry(pid)->start_ticks;
+    FakeWorld world(held_by({{0, {one}}}, idle));
+    std::filesystem::create_directories(world.root().proc + "/" + std::to_string(pid));
+    std::ofstream(world.root().proc + stat) << *read_file("/proc" + stat);
+    Listening sink;
+    EachSettings settings = each(Per::job);
+    settings.steps[0].when.for_hangs = for_hangs;
+    run_for(std::move(settings), world, sink, 2min);
+    const auto said = std::ranges::find(sink.notes, "where", &std::pair<std::string, std::string>::first);
+    ASSERT_EQ(said != sink.notes.end(), for_hangs);
+    const std::string text = for_hangs ? said->second : "";
+    EXPECT_EQ(text.starts_with(one.job_title + ": the job is at train.py:"), for_hangs) << text;
+    EXPECT_EQ(world.count("end " + std::to_string(pid)), 1U);
+    std::filesystem::remove_all(world.root().proc + "/" + std::to_string(pid));
+  }
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_TRUE(runs);
 }
 
 TEST(EachSessionTest, WhatTheEnvironmentOfAHookSaysIsOfTheOneThatFired) {

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <utility>
 
-#include "act/python_report.h"
 #include "act/spawn.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -261,13 +260,10 @@ std::string RunSession::next_text(bool for_time) const {
   return text;
 }
 
-std::string RunSession::where_it_hangs() {
+std::vector<pid_t> RunSession::who_hangs() {
   std::vector<pid_t> pids;
   for (const ProcessEntry& one : members_.empty() ? job_->members() : members_) pids.push_back(one.pid);
-  const PythonEvidence python = read_python(pids);
-  const std::string where = where_text(python.processes);
-  if (!where.empty()) return job_is(where);
-  return std::string(trim(python.trouble.substr(0, python.trouble.find('\n'))));
+  return pids;
 }
 
 void RunSession::fired(const Fired& fire) {
@@ -278,6 +274,7 @@ void RunSession::fired(const Fired& fire) {
   all.command = settings_.command;
   all.members = view_members(members_.empty() ? job_->members() : members_, members_before_, members_apart_);
   sink_.firing(all, common_.dry_run);
+  if (evidence_ == nullptr || common_.dry_run) log_hang();
   if (common_.dry_run) return engine_->outcome(subject_.id);
   memory_at_fire_ = memory_of(feed_->newest(), judged().scope());
   phase_ = Phase::firing;

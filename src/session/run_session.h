@@ -62,7 +62,7 @@ class RunSession final : public Session {
   void fired(const Fired& fired) override;
   void time_is_up(const TimeUp& up) override;
   void tell(const ActionEvent& action_event) override;
-  std::string where_it_hangs() override;
+  std::vector<pid_t> who_hangs() override;
   void acted(bool all, bool called_off) override;
 
   std::string next_text(bool for_time = false) const;

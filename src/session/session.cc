@@ -5,6 +5,7 @@
 #include <csignal>
 #include <utility>
 
+#include "act/evidence.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -183,11 +184,16 @@ void Session::warn(const Event& event) {
   engine_->outcome(event.subject, event.plan, event.step);
   std::string gpus;
   for (const std::string& gpu : fire->why.gpus) gpus += (gpus.empty() ? "" : ", ") + gpu;
-  const std::string where = common_.warn_by && common_.warn_by->for_hangs ? where_it_hangs() : "";
+  const std::string where = common_.warn_by && common_.warn_by->for_hangs ? where_it_hangs(who_hangs()) : "";
   sink_.note(Level::warning, "warn",
              fmt::format("`{}` has held for {} on GPU{} {}: this is a warning, nothing is ended for it{}{}",
                          fire->why.rule, format_duration(std::chrono::floor<std::chrono::seconds>(fire->why.held)),
                          fire->why.gpus.size() == 1 ? "" : "s", gpus, where.empty() ? "" : "; ", where));
+}
+
+void Session::log_hang() {
+  if (!common_.policy.idle.for_hangs) return;
+  if (const std::string where = where_it_hangs(who_hangs()); !where.empty()) sink_.note(Level::note, "where", where);
 }
 
 FiringFacts Session::facts(std::string event, Explanation why, std::string action) const {

@@ -62,6 +62,9 @@ class Session {
   FiringFacts facts(std::string event, Explanation why, std::string action) const;
   void end(SessionEnd how);
 
+  // If the rule that fired is that for hangs: where the work is. (Evidence says it otherwise.)
+  void log_hang();
+
   // By a sample of now the rule does not hold, for sure. Unknown: what it does now cannot be seen.
   Truth works_again() const;
   // The next sample is a confirmation.
@@ -75,8 +78,8 @@ class Session {
   virtual void acted(bool all, bool called_off) = 0;
   virtual void tell(const ActionEvent& action_event) { sink_.did(action_event); }
   virtual Executor::Calls calls(bool in_any_case);  // by which the executor acts
-  // Where a job that hangs is: "the job is at train.py:16 in train_step". Empty: that is not known.
-  virtual std::string where_it_hangs() { return {}; }
+  // The processes of the work, of which the log says where they hang.
+  virtual std::vector<pid_t> who_hangs() { return {}; }
 
   SessionSettings common_;
   World& world_;

@@ -108,11 +108,18 @@ std::vector<MemberView> WatchSession::members() {
   return view_processes(all, world_.root());
 }
 
+std::vector<pid_t> WatchSession::who_hangs() {
+  std::vector<pid_t> pids;
+  for (const MemberView& one : members()) pids.push_back(one.entry.pid);
+  return pids;
+}
+
 void WatchSession::fired(const Fired& fire) {
   FiringFacts all = facts("idle", fire.why, to_text(settings_.actions));
   all.announced = notice_text(settings_.actions);
   all.would = would_text(settings_.actions);
   sink_.firing(all, common_.dry_run);
+  if (settings_.evidence.empty() || common_.dry_run) log_hang();
   if (common_.dry_run) return engine_->outcome(subject_.id);
   if (!settings_.evidence.empty()) all.members = members();
   std::vector<Action*> actions;

@@ -40,6 +40,7 @@ class WatchSession final : public Session {
   void acted(bool all, bool called_off) override;
   bool restart_count(const std::string& who);
   std::vector<MemberView> members();
+  std::vector<pid_t> who_hangs() override;
 
   WatchSettings settings_;
   std::optional<Control> control_;

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from conftest import end, read_until
+from conftest import LIMIT, read_until, wait_until
 
 HEADER = "time,gpu,util_percent,mem_used_bytes,power_watts,power_limit_watts,user\n"
 
@@ -139,19 +139,64 @@ def test_evidence_of_a_hang_draws_util_power_and_effort(sim, tmp_path):
             assert {"util", "power", "effort", "152 W", "16 %"} <= set(drawn), drawn
 
 
-def test_a_warning_of_a_hang_says_where_the_job_is(sim, tmp_path):
-    (tmp_path / "train.py").write_text("import time\n\ndef train_step():\n    time.sleep(1000)\n\ntrain_step()\n")
-    settings = tmp_path / "lull.toml"
+PROGRAM = """import pathlib, time
+
+def train_step():
+    time.sleep(1000)
+
+pathlib.Path(__file__).with_suffix(".ready").touch()
+train_step()
+"""
+HANGS = "the job is at train.py:4 in train_step ("
+
+
+@pytest.fixture
+def hanging(sim, tmp_path):
+    """Starts `lull` and a program that hangs once it is where it is to be found. A hang takes half a second."""
+    program, settings = tmp_path / "train.py", tmp_path / "lull.toml"
+    program.write_text(PROGRAM)
     settings.write_text('[rules]\nhung = "util >= 95 and power < 35% for 500ms"\n')
     settings.chmod(0o600)
     with sim("1xH100") as gpus:
-        gpus.set(0, util=100, power=152)
-        run = gpus.start_lull("run", "--every", "100ms", "--delay", "0s", "--gpus", "all", "--idle", "util < 1 for 1h", "--",
-                              "/usr/bin/python3", tmp_path / "train.py", env={"LULL_CONFIG": str(settings), "RANK": "3"})
-        said = read_until(run.stderr, "this is a warning")
-        assert "nothing is ended for it; the job is at train.py:4 in train_step (rank 3, waiting in " in said, said
-        assert run.poll() is None
-        end(run)
+        def start(*args, program_aside=False, **env):
+            command = ["/usr/bin/python3", program]
+            gpus.set(0, util=100, power=600)
+            program.with_suffix(".ready").unlink(missing_ok=True)
+            rest = ["--also", gpus.start(*command).pid] if program_aside else ["--", *command]
+            lull = gpus.start_lull(args[0], "--every", "100ms", *args[1:], *rest, env={"LULL_CONFIG": str(settings), **env})
+            wait_until(program.with_suffix(".ready").exists, what="the program")
+            gpus.set(0, power=152)
+            return lull
+        yield start
+
+
+RUN = ["run", "--delay", "0s", "--gpus", "all", "--grace", "300ms"]
+
+
+def test_a_warning_of_a_hang_says_where_the_job_is(hanging):
+    run = hanging(*RUN, "--idle", "util < 1 for 1h", RANK="3")
+    said = read_until(run.stderr, "this is a warning")
+    assert f"nothing is ended for it; {HANGS}rank 3, waiting in " in said, said
+    assert run.poll() is None
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_the_log_says_where_a_job_hangs_that_is_ended_for_it(hanging, dry_run):
+    run = hanging(*RUN, "--warn-by", "none", "--idle", "hung", *dry_run)
+    said = read_until(run.stderr, HANGS)
+    assert f"lull: {HANGS}waiting in " in said, said
+    assert dry_run or run.wait(timeout=LIMIT) == 124
+
+
+def test_the_log_does_not_say_where_an_idle_job_is(hanging):
+    run = hanging(*RUN, "--warn-by", "none", "--idle", "power < 35% for 500ms")
+    assert run.wait(timeout=LIMIT) == 124 and HANGS not in run.stderr.read()
+
+
+def test_the_log_of_watch_says_where_the_work_hangs(hanging):
+    watch = hanging("watch", "--gpus", "all", "--idle", "hung", "--do", "exit=5", program_aside=True)
+    said = watch.stderr.read()
+    assert watch.wait(timeout=LIMIT) == 5 and HANGS in said, said
 
 
 def test_check_shows_what_is_learned(sim):
