@@ -18,6 +18,7 @@
 #include <set>
 #include <utility>
 
+#include "act/call_site.h"
 #include "act/elf_symbols.h"
 #include "act/reading_rights.h"
 #include "base/fd.h"
@@ -552,7 +553,7 @@ class Reader {
   // Before 3.11 a thread is known by its pthread_t alone. glibc keeps the number of the thread there; the kernel says
   // whether that is one of this process.
   Result<pid_t> native_id(Address thread) const {
-    constexpr Address kIdInPthread = 720;
+    constexpr Address kIdInPthread = kThisProcessor == Processor::aarch64 ? 208 : 720;
     Address from = thread + layout_.native_thread_id;
     if (layout_.native_thread_id == 0) from = TRY(memory_.pointer(thread + layout_.thread_id)) + kIdInPthread;
     const auto id = memory_.value<std::uint32_t>(from);
@@ -579,6 +580,7 @@ class Reader {
     for (std::size_t at = 0; at + sizeof(Address) <= words.size() && !is_said(); at += sizeof(Address)) {
       Address word = 0;
       std::memcpy(&word, words.data() + at, sizeof word);
+      word = without_signature(word);
       const Mapping* const mapping = images_.at(word);
       if (mapping == nullptr || !mapping->executable || !follows_call(word)) continue;
       const auto function = images_.function(word);
@@ -601,15 +603,7 @@ class Reader {
     return file.starts_with("libc.so") || file.starts_with("libc-") || file.starts_with("libpthread") ||
            file.starts_with("ld-linux") || file.starts_with("ld-2") || file.starts_with("libstdc++");
   }
-  bool follows_call(Address place) const {
-    const std::string code = memory_.some(place - 7, 7);
-    if (code.size() != 7) return false;
-    const auto byte = [&](std::size_t back) { return static_cast<unsigned char>(code[7 - back]); };
-    if (byte(5) == 0xE8) return true;  // call to a place
-    for (const std::size_t length : {2U, 3U, 6U, 7U})
-      if (byte(length) == 0xFF && (byte(length - 1) >> 3 & 7) == 2) return true;  // call by register or memory
-    return false;
-  }
+  bool follows_call(Address place) const { return ends_with_call(memory_.some(place - kLongestCall, kLongestCall)); }
 
   pid_t pid_;
   const Memory& memory_;
