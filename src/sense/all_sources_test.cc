@@ -1,4 +1,4 @@
-// All vendors' GPUs in one inventory. No NVML can be loaded here but a file that is none.
+// All vendors' GPUs in one inventory. The only NVML that can be loaded here is the simulated one.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "sense/card_tree_test.h"
 #include "sense/sampler.h"
+#include "sense/sim_machine_test.h"
 
 namespace lull {
 namespace {
@@ -106,6 +107,22 @@ TEST_F(MixedMachine, AJetsonsGpuIsShownOnceAndItsNvmlIsNotAsked) {
   open();
   ASSERT_EQ(source->count(), 1U);
   EXPECT_EQ(sample(0)[Metric::util], 70);
+}
+
+// As in a container.
+TEST_F(MixedMachine, ZerosOfAJetsonsNvmlAreUnknownWhereItsFilesAreHidden) {
+  SimMachine machine({"Orin"});
+  machine.plan.gpus[0].gpu.quirks |= sim::kNvmlZeros;
+  machine.begin();
+  library = SimMachine::library();
+  needs.processes = true;
+  open();
+  ASSERT_EQ(source->count(), 1U);
+  EXPECT_EQ(sample(0).device_absence, Absence::not_supported);
+  EXPECT_EQ(device(0).name, "Orin (nvgpu)");
+  for (const Metric metric : {Metric::util, Metric::mem_used, Metric::power, Metric::procs})
+    EXPECT_EQ(sample(0).why_missing(metric), Absence::not_supported) << info(metric).name;
+  EXPECT_FALSE(sample(0).processes);
 }
 
 TEST_F(MixedMachine, AGpuThatComesLaterAsksForAFreshStart) {
