@@ -182,24 +182,58 @@ def test_node_exporter(machine):
 
 
 def test_lull_status_says_the_same(machine):
-    here = machine("1xRX7900XTX,1xMI210,1xA770")
-    here.gpus.set("amd:0", util=37, power=210, temp=61, mem_used="8GiB")
-    here.gpus.set("amd:1", util=93, power=271, temp=70, mem_used="40GiB")
-    here.gpus.set("intel:0", temp=52)
-    status = json.loads(here.gpus.lull("status", "--json").stdout or "{}").get("gpus", [])
-    if "amd" not in {gpu.get("vendor") for gpu in status}:
-        pytest.skip("this lull reads no GPUs of AMD")
-    smi = here.rocm_smi("--showuse", "--showpower", "--showtemp", "--showmeminfo", "vram", "--showbus")
-    sensors = here.sensors()
-    of_amd = [gpu for gpu in status if gpu["vendor"] == "amd"]
-    assert len(of_amd) == 2
-    for gpu in of_amd:
-        shown = smi[f"card{gpu['vendor_index']}"]
+    """Every number that one of these clients shows as well."""
+    here = machine("1xRX7900XTX,1xMI210,1xA770,1xB580")
+    here.gpus.set("amd:0", util=37, mem_util=12, power=210, temp=61, mem_used="8GiB", fan=40)
+    here.gpus.set("amd:1", util=93, mem_util=55, power=271, temp=70)
+    here.gpus.set("intel:0", temp=52, power_limit=180)
+    here.gpus.set("intel:1", temp=44, power_limit=150)
+    load = here.gpus.load("amd:1", 93, "3GiB")
+
+    def joules():
+        began, shown = time.monotonic(), here.rocm_smi("--showenergycounter")
+        return began, time.monotonic(), {card: float(one["Accumulated Energy (uJ)"]) / 1e6 for card, one in shown.items()
+                                         if "Accumulated Energy (uJ)" in one}
+    first = joules()
+    status = json.loads(here.gpus.lull("status", "--json").stdout)["gpus"]
+    last = joules()
+    smi = here.rocm_smi("--showuse", "--showmemuse", "--showpower", "--showmaxpower", "--showtemp", "--showmeminfo", "vram",
+                        "--showbus", "--showuniqueid", "--showfan", "--showclocks", "--showpids")
+    sensors, metrics = here.sensors(), here.node_exporter()
+    assert [gpu["vendor"] for gpu in status] == ["amd", "amd", "intel", "intel"]
+
+    def sensor(kind, gpu):
+        return sensors["{}-pci-{}".format(kind, "".join(re.findall(r":(..):(..)\.", gpu["pci"])[0]).lower())]
+    for gpu in status[:2]:
+        card = f"card{gpu['vendor_index']}"
+        shown, parts = smi[card], sensor("amdgpu", gpu)
         assert gpu["pci"].lower().endswith(shown["PCI Bus"].lower()[-10:])
-        assert gpu["util_percent"] == float(shown["GPU use (%)"])
+        assert gpu["uuid"] == "GPU-" + shown["Unique ID"].removeprefix("0x")
+        busy = metrics[f'node_drm_gpu_busy_percent{{card="{card}"}}']
+        assert gpu["util_percent"] == float(shown["GPU use (%)"]) == busy
+        assert gpu["mem_util_percent"] == float(shown["GPU memory use (%)"])
+        # Of a card that counts energy lull's is a mean over 150 ms.
         assert gpu["power_watts"] == pytest.approx(float(shown["Average Graphics Package Power (W)"]), abs=1)
-        assert gpu["temp_celsius"] == float(shown["Temperature (Sensor edge) (C)"])
-        assert gpu["mem_used_bytes"] == int(shown["VRAM Total Used Memory (B)"])
-        assert gpu["mem_total_bytes"] == int(shown["VRAM Total Memory (B)"])
-    intel = next(gpu for gpu in status if gpu["vendor"] == "intel")
-    assert intel["temp_celsius"] == next(v for k, v in sensors.items() if k.startswith("i915"))["temp1"]["temp1_input"]
+        assert gpu["power_watts"] == pytest.approx(parts["PPT"]["power1_average"], abs=1)
+        assert gpu["power_limit_watts"] == float(shown["Max Graphics Package Power (W)"]) == parts["PPT"]["power1_cap"]
+        assert gpu["temp_celsius"] == float(shown["Temperature (Sensor edge) (C)"]) == parts["edge"]["temp1_input"]
+        used, total = int(shown["VRAM Total Used Memory (B)"]), int(shown["VRAM Total Memory (B)"])
+        assert gpu["mem_used_bytes"] == used == metrics[f'node_drm_memory_vram_used_bytes{{card="{card}"}}']
+        assert gpu["mem_total_bytes"] == total == metrics[f'node_drm_memory_vram_size_bytes{{card="{card}"}}']
+        assert gpu["mem_free_bytes"] == total - used
+        assert f"({gpu['clock_mhz']:.0f}Mhz)" == shown["sclk clock speed:"]
+        assert f"({gpu['mem_clock_mhz']:.0f}Mhz)" == shown["mclk clock speed:"]
+        seconds = last[1] - first[0]
+        assert gpu["power_watts"] * (last[0] - first[1]) - 20 <= last[2][card] - first[2][card] <= gpu["power_watts"] * seconds + 20
+    navi, mi210, i915, xe = status
+    assert navi["fan_percent"] == pytest.approx(float(smi["card0"]["Fan speed (%)"]), abs=1) and mi210["fan_percent"] is None
+    process, = mi210["processes"]
+    assert navi["processes"] == [] and process["pid"] == load.pid
+    name, gpus, memory = smi["system"][f"PID{load.pid}"].split(", ")[:3]
+    assert (process["name"], "1", process["mem_used_bytes"]) == (name, gpus, int(memory))
+    assert i915["temp_celsius"] == sensor("i915", i915)["temp1"]["temp1_input"]
+    assert xe["temp_celsius"] == sensor("xe", xe)["pkg"]["temp2_input"]
+    for gpu, kind in ((i915, "i915"), (xe, "xe")):
+        limits = [value for part in sensor(kind, gpu).values() if isinstance(part, dict)
+                  for key, value in part.items() if re.fullmatch(r"power\d_(max|crit|cap)", key)]
+        assert gpu["power_limit_watts"] in limits
