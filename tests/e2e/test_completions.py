@@ -207,3 +207,24 @@ def test_descriptions_are_whole(sim, lull):
         offered = dict(line.split("\t", 1) for line in gpus.lull("__complete", "options", "run").stdout.splitlines())
     assert offered["--on-idle"].endswith("(default: nothing)") and len(offered["--on-idle"]) > 80
     assert offered["--gpus"].count("(") == offered["--gpus"].count(")")
+
+
+@pytest.mark.parametrize("prefix", ["--on", "--re", "--d"])
+def test_zsh_shows_descriptions_whole(sim, tmp_path, prefix):
+    """With their colons, which part a word from its description there."""
+    shell = Zsh(sim(1), tmp_path)
+    try:
+        offered = dict(line.split("\t", 1) for line in shell.gpus.lull("__complete", "options", "run").stdout.splitlines())
+        wanted = {name: text for name, text in offered.items() if name.startswith(prefix)}
+        assert len(wanted) > 1 and (prefix == "--re" or any(":" in text for text in wanted.values()))
+        shell.tmux("send-keys", "-l", f"lull run {prefix}")
+        wait_until(lambda: shell.screen().endswith(prefix), what="what was typed")
+        shell.tmux("send-keys", "Tab")
+
+        def shown():
+            rows = (row.partition(" -- ") for row in shell.screen().splitlines())
+            return {name.strip(): text.strip() for name, _, text in rows if text}
+        wait_until(lambda: wanted.keys() <= shown().keys(), what=f"{sorted(wanted)} among {shown()}")
+        assert {name: shown()[name] for name in wanted} == wanted
+    finally:
+        shell.close()

@@ -38,6 +38,12 @@ def test_prints_one_idle_gpu(sim, gpuselect):
     assert {out(gpus, gpuselect) for _ in range(4)} == {"2\n"}
 
 
+def test_several_are_in_random_order(sim, gpuselect):
+    """As the original has it: programs that know one GPU only share the load of all."""
+    gpus = sim(2)
+    assert {out(gpus, gpuselect, "-c", "2") for _ in range(20)} == {"0,1\n", "1,0\n"}
+
+
 def test_readme_examples(sim, gpuselect):
     gpus = sim("2x3090,1xT4")
     assert out(gpus, gpuselect, "--count", "2", "--name", "3090") in ("0,1\n", "1,0\n")
