@@ -85,14 +85,15 @@ std::string share_text(std::optional<double> ratio) {
   return percent < 10 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
-std::string hours_text(double seconds) {
-  const double value = hours(seconds);
+std::string figure_text(double value) {
   if (value == 0) return "0";
   if (value < 0.0005) return "less than 0.001";
   if (value < 0.1) return fmt::format("{:.3f}", value);
   if (value < 1) return fmt::format("{:.2f}", value);
   return value < 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
+
+std::string hours_text(double seconds) { return figure_text(hours(seconds)); }
 
 std::string length_text(Duration recorded) {
   const double days = std::chrono::duration<double>(recorded).count() / 86400;

@@ -28,7 +28,8 @@ std::string limit_text(double limit);
 std::string interval_text(const SamplingIntervals& intervals);  // "10s", "1s to 1m"
 // A sentence where readings are of a moment; else nothing.
 std::string readings_text(bool means, const SamplingIntervals& intervals);
-std::string hours_text(double seconds);      // of GPUs: "66", "1.4", "0.25", "0.017"
+std::string figure_text(double value);       // "66", "1.4", "0.25", "0.017": however small it is, it does not read 0
+std::string hours_text(double seconds);      // the same of GPU-hours
 std::string length_text(Duration recorded);  // "6 h", "1 day", "30 days"
 std::string follow_up_text(double seconds);  // "1.4 h", "12 min"
 

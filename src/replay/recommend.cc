@@ -77,6 +77,8 @@ std::string loses_too_much(const std::vector<Candidate>& all, double lose) {
 
 std::string weak_since(const ReplayResult& result, const Totals& totals) {
   if (recorded(result) < kFirmRecorded) return covers_text(result);
+  if (totals.jobs < kFirmJobs)
+    return fmt::format("it rests on {}, firm needs {}", count_of(totals.jobs, "job"), kFirmJobs);
   const auto follow_up = totals.follow_up_median();
   if (follow_up && *follow_up < std::chrono::duration<double>(kFirmFollowUp).count())
     return fmt::format("jobs not seen again were followed for a median of {} only", follow_up_text(*follow_up));

@@ -1,7 +1,7 @@
 #pragma once
 // Which of the policies that were tried to take, if the recording supports any: the one that frees most GPU-hours of
 // those of which the work lost stays within --lose at the upper end of its interval. How far that can be relied on goes
-// by how long the recording is, and how long the jobs that were not seen again were followed.
+// by how long the recording is, how many jobs it has, and how long those that were not seen again were followed.
 
 #include <cstdint>
 #include <string>
@@ -14,6 +14,7 @@ namespace lull::replay {
 inline constexpr Duration kLeastRecorded = std::chrono::hours(24);
 inline constexpr Duration kFirmRecorded = std::chrono::hours(24 * 7);
 inline constexpr Duration kFirmFollowUp = std::chrono::hours(4);
+inline constexpr std::uint64_t kFirmJobs = 10;
 inline constexpr Duration kLongestMomentary = std::chrono::seconds(10);  // between readings of a moment
 
 // Fills recommendation or recommendation_missing, and marks the row of the sweep.

@@ -38,7 +38,7 @@ Fields use_fields(const ReportResult& result, const Use& use, std::optional<doub
   fields.emplace_back("energy_kwh", kilowatt_hours(use));
   if (!price) return fields;
   fields.emplace_back("cost", hours(use.seconds()) * *price);
-  fields.emplace_back("wasted_cost", hours(use.idle + use.hung) * *price);
+  fields.emplace_back("idle_cost", hours(use.idle + use.hung) * *price);
   fields.emplace_back("recoverable_cost", hours(use.recoverable()) * *price);
   return fields;
 }
@@ -143,7 +143,7 @@ std::vector<PageColumn> page_columns(const ReportResult& result, std::optional<d
   columns.push_back({"not known", sum(&Use::unknown)});
   columns.push_back({"kWh", [](const Use& use) {
                        const auto energy = kilowatt_hours(use);
-                       return energy ? fmt::format("{:.1f}", *energy) : std::string("–");
+                       return energy ? figure_text(*energy) : std::string("–");
                      }});
   if (!price) return columns;
   const auto cost = [price](double seconds) { return fmt::format("{:.2f}", hours(seconds) * *price); };
@@ -209,7 +209,7 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
 std::string report_basis(const ReportResult& result) {
   std::string text = fmt::format("{}, {} to {}", count_of(result.trace.gpus.size(), "GPU"),
                                  moment_text(result.trace, result.first), moment_text(result.trace, result.last));
-  text += result.gap_seconds > 0 ? fmt::format(", {:.1f} GPU-hours in gaps", hours(result.gap_seconds)) : ", no gaps";
+  text += result.gap_seconds > 0 ? fmt::format(", {} GPU-hours in gaps", hours_text(result.gap_seconds)) : ", no gaps";
   const std::uint64_t left_out = result.trace.bad_rows + result.trace.duplicates;
   text += left_out > 0 ? fmt::format(", {} left out", count_of(left_out, "row")) : ", no rows left out";
   text += "; idle is " + printable(result.idle_rule);
@@ -218,7 +218,7 @@ std::string report_basis(const ReportResult& result) {
   if (result.total.not_judged > 0)
     text += fmt::format("; {} GPU-hours not judged for hangs: {}", hours_text(result.total.not_judged),
                         result.not_judged_since);
-  if (const auto energy = kilowatt_hours(result.total)) text += fmt::format("; {:.1f} kWh", *energy);
+  if (const auto energy = kilowatt_hours(result.total)) text += fmt::format("; {} kWh", figure_text(*energy));
   return text + "." + readings_text(result.means, result.intervals);
 }
 

@@ -46,7 +46,7 @@ async function readRecording() {
 
 const dateTime = (date, seconds) => date.toLocaleDateString('en-GB', {weekday: 'short', day: 'numeric', month: 'short'}) + ' ' +
   pad(date.getHours()) + ':' + pad(date.getMinutes()) + (seconds ? ':' + pad(date.getSeconds()) : '');
-const hoursText = h => h >= 100 ? count(Math.round(h)) : h >= 10 ? h.toFixed(1) : h.toFixed(h > 0 && h < .1 ? 2 : 1);
+const hoursText = h => h >= 100 ? count(Math.round(h)) : h >= .1 || h === 0 ? h.toFixed(1) : h < .0005 ? '< 0.001' : h.toFixed(3);
 // "3 days 4 h", "2 h 10 min": for people.
 function longSpan(s) {
   const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.round(s / 60) % 60;

@@ -400,7 +400,7 @@ std::string report_table(const replay::ReportResult& result, ReportBy by, std::o
       {"FREE", part(&replay::Use::free), 1},
       {"NOT KNOWN", part(&replay::Use::unknown), 3},
       {"kWh",
-       [](const replay::Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
+       [](const replay::Use& use) { return Cell{use.powered > 0 ? replay::figure_text(use.joules / 3.6e6) : "-"}; },
        2}};
   std::erase_if(rest, [&](const ReportColumn& column) {  // what there was nothing of
     return (column.title == "NOT JUDGED" && result.total.not_judged <= 0) ||

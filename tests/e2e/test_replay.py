@@ -512,6 +512,17 @@ def test_a_week_of_samples_is_a_week(tmp_path):
         assert "0.0–0.0" not in replay(trace, "--sweep", "for=30m,1h").stdout
 
 
+def test_a_recommendation_that_rests_on_few_jobs_is_weak(tmp_path):
+    trace = tmp_path / "week.csv"
+    for jobs, strength, reason in ((10, "firm", "the recording covers 7 days"), (9, "weak", "it rests on 9 jobs, firm needs 10"),
+                                   (2, "weak", "it rests on 2 jobs, firm needs 10")):
+        trace.write_text("time,gpu,uuid,util_percent\n" + "".join(
+            f"{our_time(sample * 600)},{gpu},GPU-{gpu},{90 if sample < 100 + 3 * gpu else 0}\n"
+            for sample in range(1008) for gpu in range(jobs)))
+        chosen = totals(trace, "--idle", "1h")["recommendation"]
+        assert (chosen["strength"], chosen["reason"]) == (strength, reason)
+
+
 def two_days_idle(path, gpus, util=lambda gpu, minute: 90 if minute < 600 + gpu else 0):
     """Means, a minute apart."""
     with open(path, "w") as out:

@@ -3,6 +3,7 @@ import csv
 import io
 import json
 import random
+import re
 import subprocess
 
 import pytest
@@ -97,6 +98,21 @@ def write(path, gpus):
             rows.writerow([1_700_000_000 + line[0], *line[1:]])
 
 
+def test_small_figures_are_not_0(tmp_path):
+    """Six minutes with two minutes that were not seen, at 100 W: 0.03 GPU-hours, 0.007 kWh."""
+    trace, page = tmp_path / "minutes.csv", tmp_path / "page.html"
+    trace.write_text("time,gpu,util_percent,mem_used_bytes,power_watts,user\n" + "".join(
+        f"{at},0,0,{8 << 30},100,ada\n" for at in range(0, 481, 10) if not 120 < at < 240))
+    done = report(trace, "--html", page, "--by", "user", columns=200)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert ", 0.033 GPU-hours in gaps," in text and re.search(r"; 0\.0(09|10) kWh\.", text), text
+    row, = (line.split() for line in done.stdout.splitlines() if line.startswith("ada"))
+    assert row[-1] in ("0.009", "0.010"), row
+    html = page.read_text()
+    assert re.search(r'data-label="kWh">0\.0(09|10)<', html) and "0.033 GPU-hours in gaps" in html
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_agrees_with_a_plain_loop(tmp_path, seed):
     gpus = random_rows(seed)
@@ -117,8 +133,8 @@ def test_agrees_with_a_plain_loop(tmp_path, seed):
     assert got["totals"]["energy_kwh"] == pytest.approx(joules / 3.6e6)
     for by in ("by_user", "by_command", "by_host", "uses"):
         assert sum(row["gpu_hours"] for row in got[by]) == pytest.approx(got["totals"]["gpu_hours"])
-    wasted = got["totals"]["idle_hours"] + got["totals"]["hung_hours"]
-    assert got["totals"]["wasted_cost"] == pytest.approx(2 * wasted)
+    idle = got["totals"]["idle_hours"] + got["totals"]["hung_hours"]
+    assert got["totals"]["idle_cost"] == pytest.approx(2 * idle)
 
 
 def test_a_table_csv_and_a_page(tmp_path):
@@ -199,7 +215,7 @@ def test_what_idle_hours_cost_comes_with_what_could_be_recovered(tmp_path):
         f"{60 * i},0,{util},{8 << 30},alice\n" for i, util in enumerate([90] + minutes)))
     done = report(trace, "--price", "2", "--json", "--html", page)
     got = json.loads(done.stdout)
-    assert got["totals"]["wasted_cost"] == pytest.approx(10) and got["totals"]["recoverable_cost"] == pytest.approx(2)
+    assert got["totals"]["idle_cost"] == pytest.approx(10) and got["totals"]["recoverable_cost"] == pytest.approx(2)
     assert "The hours held idle cost 10.00 of 17.00." in got["answer"] and "wasted" not in got["answer"]
     assert got["answer"].endswith("ending jobs after 1h would have freed at most 1.0, worth 2.00.")
     table = report(trace, "--price", "2").stdout

@@ -81,6 +81,11 @@ def test_history_shows_the_figures_of_the_report(month):
     assert month.ask("document.querySelectorAll('#heat-table tbody tr').length") == 8
 
 
+def test_hours_have_digits_that_fit(month):
+    month.look("history", 1300)
+    assert month.ask("[0, .0001, .004, .5, 12.34, 345.6].map(hoursText)") == ["0.0", "< 0.001", "0.004", "0.5", "12.3", "346"]
+
+
 def test_heat_map_paints_busy_idle_and_free_hours_apart(month):
     """By the colours along the middle of each row: blue, amber and neither."""
     month.look("history", 1300)
