@@ -333,6 +333,8 @@ Result<> furnish_files(const std::string& folder) {
     if (!has_render_node(card.vendor)) continue;
     for (const std::string& file : device_files(folder, card)) TRY(make_device(file));
     TRY(make_device(fmt::format("{}/dev/dri/card{}", folder, card.card)));
+    for (unsigned part = 1; part < kfd_places(card); ++part)
+      TRY(make_device(fmt::format("{}/dev/dri/renderD{}", folder, 128 + card.card + part)));
   }
   return {};
 }

@@ -237,7 +237,7 @@ void add_amd(FileList& list) {
   list.text(at + "product_name", card.name);
   list.text(at + "unique_id", fmt::format("{:016x}", card.unique_id));
   if ((card.quirks & kManyDies) != 0) {
-    list.text(at + "current_compute_partition", "SPX");
+    list.text(at + "current_compute_partition", (card.quirks & kSplit) != 0 ? "CPX" : "SPX");
     list.text(at + "available_compute_partition", "SPX, DPX, QPX, CPX");
     list.text(at + "current_memory_partition", "NPS1");
   }
@@ -254,11 +254,12 @@ void add_amd(FileList& list) {
 
 namespace {
 
-std::string kfd_properties(const Gpu* card) {
+// `part`: of the card; 0 where it is whole.
+std::string kfd_properties(const Gpu* card, unsigned part) {
   const bool many = card != nullptr && (card->quirks & kManyDies) != 0;
   const std::pair<std::string_view, std::uint64_t> rows[] = {
       {"cpu_cores_count", card == nullptr ? 64 : 0},
-      {"simd_count", card == nullptr ? 0 : card->simds},
+      {"simd_count", card == nullptr ? 0 : card->simds / kfd_places(*card)},
       {"mem_banks_count", 1},
       {"caches_count", 0},
       {"io_links_count", 1},
@@ -271,13 +272,13 @@ std::string kfd_properties(const Gpu* card) {
       {"gfx_target_version", card == nullptr ? 0 : card->gfx_target},
       {"vendor_id", card == nullptr ? 0 : 0x1002},
       {"device_id", card == nullptr ? 0 : card->pci_device_id >> 16},
-      {"location_id", card == nullptr ? 0 : card->pci_bus << 8 | card->pci_device << 3},
+      {"location_id", card == nullptr ? 0 : card->pci_bus << 8 | card->pci_device << 3 | part},
       {"domain", card == nullptr ? 0 : card->pci_domain},
-      {"drm_render_minor", card == nullptr ? 0 : 128 + card->card},
+      {"drm_render_minor", card == nullptr ? 0 : 128 + card->card + part},
       {"hive_id", 0},
       {"unique_id", card == nullptr ? 0 : card->unique_id},
       {"num_xcc", card == nullptr ? 0
-                  : many          ? 8
+                  : many          ? kPartitions / kfd_places(*card)
                                   : 1},
       {"max_engine_clk_fcompute", card == nullptr ? 0 : card->clock_boost},
       {"local_mem_size", 0},
@@ -290,18 +291,18 @@ std::string kfd_properties(const Gpu* card) {
 
 std::optional<std::string> render_used_memory(const Sight& sight) { return render_vram_used(sight); }
 
-void add_kfd_node(FileList& list, unsigned number, const Gpu* card) {
+void add_kfd_node(FileList& list, unsigned number, const Gpu* card, unsigned part = 0) {
   const std::string at = fmt::format("devices/virtual/kfd/kfd/topology/nodes/{}/", number);
-  list.text(at + "gpu_id", fmt::format("{}", card == nullptr ? 0 : card->kfd_id));
+  list.text(at + "gpu_id", fmt::format("{}", card == nullptr ? 0 : card->kfd_id + part));
   list.text(at + "name", card == nullptr ? "" : "ip discovery");
-  list.text(at + "properties", kfd_properties(card));
+  list.text(at + "properties", kfd_properties(card, part));
   list.text(at + "io_links/0/properties",
             fmt::format("type 2\nversion_major 0\nversion_minor 0\nnode_from {}\nnode_to {}\nweight 20\nmin_latency 0\n"
                         "max_latency 0\nmin_bandwidth 312\nmax_bandwidth 64000\nrecommended_transfer_size 0\nflags 1",
                         number, card == nullptr ? 1 - number : 0));
   list.text(at + "mem_banks/0/properties",
             fmt::format("heap_type {}\nsize_in_bytes {}\nflags 0\nwidth 8192\nmem_clk_max {}", card == nullptr ? 0 : 2,
-                        card == nullptr ? std::uint64_t{64} << 30 : card->memory_total,
+                        card == nullptr ? std::uint64_t{64} << 30 : card->memory_total / kfd_places(*card),
                         card == nullptr ? 3200 : card->mem_clock_boost));
   if (card == nullptr)
     list.text(at + "mem_banks/0/used_memory", "0");
@@ -319,7 +320,8 @@ void add_kfd(FileList& list) {
   for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) {
     if (state.gpus[gpu].kfd_node == 0) continue;
     list.gpu(gpu);
-    add_kfd_node(list, state.gpus[gpu].kfd_node, &state.gpus[gpu]);
+    const Gpu& card = state.gpus[gpu];
+    for (unsigned part = 0; part < kfd_places(card); ++part) add_kfd_node(list, card.kfd_node + part, &card, part);
     any = true;
   }
   if (!any) return;
@@ -359,19 +361,21 @@ std::vector<ProcessFile> kfd_files(const Scene& scene) {
     const std::string at = fmt::format("{}/{}/", kKfdProcesses, pid);
     files.push_back({at + "pasid", fmt::format("{}\n", ++pasid), kNone});
     unsigned queue = 0;
-    // Every card that it may open has a file, used or not.
+    // Every card and partition that it may open has a file, used or not. Loads are on the first partition.
     for (unsigned gpu = 0; gpu < scene.state.gpu_count; ++gpu) {
       const Gpu& card = scene.state.gpus[gpu];
       if (card.kfd_node == 0) continue;
       const Use use = uses[gpu];
-      const auto add = [&](std::string_view name, auto number) {
-        files.push_back(
-            {fmt::format("{}{}", at, fmt::format(fmt::runtime(name), card.kfd_id)), fmt::format("{}\n", number), gpu});
-      };
-      add("vram_{}", use.memory);
-      add("sdma_{}", use.queues ? 1200 : 0);
-      add("stats_{}/cu_occupancy", static_cast<unsigned>(card.simds / 4 * std::min(use.util, 100.0) / 100));
-      add("stats_{}/evicted_ms", 0);
+      for (unsigned part = 0; part < kfd_places(card); ++part) {
+        const auto add = [&](std::string_view name, auto number) {
+          files.push_back({fmt::format("{}{}", at, fmt::format(fmt::runtime(name), card.kfd_id + part)),
+                           fmt::format("{}\n", part == 0 ? number : 0), gpu});
+        };
+        add("vram_{}", use.memory);
+        add("sdma_{}", use.queues ? 1200 : 0);
+        add("stats_{}/cu_occupancy", static_cast<unsigned>(card.simds / 4 * std::min(use.util, 100.0) / 100));
+        add("stats_{}/evicted_ms", 0);
+      }
       for (int i = 0; use.queues && i < 2; ++i, ++queue)
         for (const auto& [name, number] : {std::pair{"gpuid", card.kfd_id}, {"size", 8388608U}, {"type", 2U}})
           files.push_back({fmt::format("{}queues/{}/{}", at, queue, name), fmt::format("{}", number), gpu});

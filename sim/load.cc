@@ -150,7 +150,9 @@ std::vector<std::size_t> in_kfd_order(const State& state) {
   for (std::size_t gpu = 0; gpu < state.gpu_count; ++gpu)
     if (state.gpus[gpu].kfd_node != 0) gpus.push_back(gpu);
   std::ranges::sort(gpus, {}, [&](std::size_t gpu) { return state.gpus[gpu].kfd_node; });
-  return gpus;
+  std::vector<std::size_t> places;
+  for (const std::size_t gpu : gpus) places.insert(places.end(), kfd_places(state.gpus[gpu]), gpu);
+  return places;
 }
 
 }  // namespace

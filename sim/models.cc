@@ -328,10 +328,14 @@ void number_cards(const std::vector<Gpu*>& gpus) {
     if (gpu->vendor == Vendor::amd) in_kfd.push_back(gpu);
   }
   std::uint32_t node = 2;  // after the processors'
+  const auto place_next = [&](Gpu& gpu) {
+    gpu.kfd_node = node;
+    node += kfd_places(gpu);
+  };
   std::size_t group = 0;
   for (; group + kKfdOrder.size() <= in_kfd.size(); group += kKfdOrder.size())
-    for (const unsigned place : kKfdOrder) in_kfd[group + place]->kfd_node = node++;
-  for (std::size_t i = in_kfd.size(); i-- > group;) in_kfd[i]->kfd_node = node++;
+    for (const unsigned place : kKfdOrder) place_next(*in_kfd[group + place]);
+  for (std::size_t i = in_kfd.size(); i-- > group;) place_next(*in_kfd[i]);
 }
 
 }  // namespace lull::sim

@@ -129,6 +129,12 @@ Result<> read_file_quirks(const Reader& reader, const Node& table, Gpu& gpu) {
   TRY(quirk("xcp_cards", Vendor::amd, kXcpCards));
   TRY(quirk("residency_stands", Vendor::intel, kResidencyStands));
   TRY(quirk("nvml_zeros", Vendor::tegra, kNvmlZeros));
+  if (const Node* node = TRY(of("partition", Vendor::amd))) {
+    const std::string mode = TRY(reader.text(*node, "partition"));
+    if ((gpu.quirks & kManyDies) == 0) return reader.refuse(*node, fmt::format("{} has no partitions", gpu.name));
+    if (mode != "SPX" && mode != "CPX") return reader.refuse(*node, "partition is \"SPX\" or \"CPX\"");
+    gpu.quirks = mode == "CPX" ? gpu.quirks | kSplit | kXcpCards : gpu.quirks & ~kSplit;
+  }
   if (const Node* node = TRY(of("idle_util", Vendor::amd)))
     gpu.idle_util = static_cast<std::uint32_t>(TRY(reader.number(*node, "idle_util", 0, 100)));
   if (const Node* node = TRY(of("kernel_driver", Vendor::intel))) {
@@ -209,7 +215,8 @@ Result<> read_gpu(const Reader& reader, const Node& table, const GpuSpec& every,
                                        "phantom_busy",  "xcp_cards",
                                        "idle_util",     "kernel_driver",
                                        "wrap_in",       "hidden",
-                                       "nvml_zeros",    "residency_stands"});
+                                       "nvml_zeros",    "residency_stands",
+                                       "partition"});
   TRY(reader.known(table, "[[gpu]]", names));
   const Node* model = table.find("model");
   if (model == nullptr) return reader.refuse(table, "a GPU needs a model, such as model = \"H100\"");

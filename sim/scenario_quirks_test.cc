@@ -195,8 +195,19 @@ TEST(ScenarioQuirks, OfCardsThatAreReadFromFiles) {
   EXPECT_EQ(plan->gpus[0].gpu.unique_id, 0x5d1f000000000065U);
 }
 
+TEST(ScenarioQuirks, ASplitCardIsEightPlacesOfKfd) {
+  const auto plan = make_plan(quirky("[[gpu]]\nmodel = \"MI300X\"\npartition = \"CPX\"\n[[gpu]]\nmodel = \"MI300X\""));
+  ASSERT_TRUE(plan);
+  const Gpu& split = plan->gpus[0].gpu;
+  const Gpu& whole = plan->gpus[1].gpu;
+  EXPECT_NE(split.quirks & kSplit, 0U);
+  EXPECT_EQ(whole.quirks & kSplit, 0U);
+  EXPECT_EQ(std::pair(whole.kfd_node, split.kfd_node), std::pair(2U, 3U)) << "the last card is the first there";
+}
+
 TEST(ScenarioQuirks, AreOfTheirVendorsAlone) {
   for (const std::string text : {"model = \"H100\"\nphantom_busy = true", "model = \"MI210\"\nkernel_driver = \"xe\"",
+                                 "model = \"MI210\"\npartition = \"CPX\"", "model = \"MI300X\"\npartition = \"QPX\"",
                                  "model = \"A770\"\nkernel_driver = \"amdgpu\"", "model = \"T4\"\nhidden = [\"x\"]",
                                  "model = \"MI210\"\nuuid = \"GPU-5\""})
     EXPECT_FALSE(parse_scenario("[[gpu]]\n" + text, "quirks.toml", {})) << text;

@@ -132,22 +132,24 @@ struct MigDevice {
 
 // What is odd about a card, or about its driver: bits of Gpu::quirks.
 enum : std::uint32_t {
-  kUnifiedMemory = 1,       // shares the machine's memory: memory info is not supported
-  kMemoryTotalZero = 2,     // memory info answers 0 of 0
-  kNoPowerLimit = 4,        // power limits are not supported
-  kNoUtil = 8,              // utilisation is not supported
-  kNoProcessLists = 16,     // process lists are not supported
-  kIdentityOnly = 32,       // nothing but name and identity is
-  kDisplayActive = 64,      // a screen is attached and drawn on
-  kSampleBufferDry = 128,   // the sample buffer has nothing new although the card works
-  kNvmlZeros = 256,         // Jetson: NVML answers success with zeros and with processes that are none
-  kRdna = 512,              // AMD: a graphics chip; its idle may read busy
-  kPhantomBusy = 1024,      // AMD: reads 100 % while a process holds it, whatever that does
-  kManyDies = 2048,         // AMD: MI300, which hides some sensors
-  kXcpCards = 4096,         // AMD: platform cards of partitions beside the real one
-  kXe = 8192,               // Intel: driver xe, not i915
-  kResidencyStands = 16384  // Intel: the idle counters do not move
+  kUnifiedMemory = 1,        // shares the machine's memory: memory info is not supported
+  kMemoryTotalZero = 2,      // memory info answers 0 of 0
+  kNoPowerLimit = 4,         // power limits are not supported
+  kNoUtil = 8,               // utilisation is not supported
+  kNoProcessLists = 16,      // process lists are not supported
+  kIdentityOnly = 32,        // nothing but name and identity is
+  kDisplayActive = 64,       // a screen is attached and drawn on
+  kSampleBufferDry = 128,    // the sample buffer has nothing new although the card works
+  kNvmlZeros = 256,          // Jetson: NVML answers success with zeros and with processes that are none
+  kRdna = 512,               // AMD: a graphics chip; its idle may read busy
+  kPhantomBusy = 1024,       // AMD: reads 100 % while a process holds it, whatever that does
+  kManyDies = 2048,          // AMD: MI300, which hides some sensors
+  kXcpCards = 4096,          // AMD: platform cards of partitions beside the real one
+  kXe = 8192,                // Intel: driver xe, not i915
+  kResidencyStands = 16384,  // Intel: the idle counters do not move
+  kSplit = 32768             // AMD: an MI300 in CPX, which is eight GPUs to KFD
 };
+inline constexpr unsigned kPartitions = 8;  // of an MI300 in CPX
 
 // Whose a card is. NVML knows NVIDIA's and Tegra's; the others, and Tegra's, are read from files (sim/files.h).
 enum class Vendor : std::uint32_t { nvidia, amd, intel, tegra };
@@ -236,6 +238,9 @@ struct Gpu {
   Timeline timeline[kMetrics] = {};
 };
 inline constexpr std::uint8_t kLinkSwitch = 0xFF;
+
+// How many GPUs an AMD card is to KFD.
+constexpr unsigned kfd_places(const Gpu& card) { return (card.quirks & kSplit) != 0 ? kPartitions : 1; }
 
 // ---- what changes ----------------------------------------------------------------
 

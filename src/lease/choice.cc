@@ -484,6 +484,8 @@ Judgement judge(const Device& device, const Reading& reading, const Constraints&
     return not_now("another GPU has the same UUID, and its PCI address cannot be read");
   if (device.kind == DeviceKind::gpu && reading.mig_mode == true)
     return never("is divided into MIG devices, which can be picked instead");
+  if (device.kind == DeviceKind::gpu && device.partition)
+    return never("is divided into partitions, which can be picked instead");
   if (!constraints.name.empty() && device.name.empty()) return not_now("its name cannot be read");
 
   const double total = reading[Metric::mem_total];

@@ -3,6 +3,7 @@ import contextlib
 import csv
 import json
 import pathlib
+import re
 import time
 
 import pytest
@@ -142,6 +143,22 @@ def test_run_does_not_end_a_busy_job(sim, gpu):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("gpu, other", [("amd:0", "amd:1,intel:0"), ("intel:0", "amd:0,amd:1")])
+def test_run_judges_a_job_by_the_cards_on_which_it_has_a_context(sim, gpu, other):
+    """KFD or fdinfo says which; the rule is the default one for a shorter time."""
+    machine = sim("2xMI210,1xA770")
+    by_contexts = ("run", "--idle", "1s", "--every", "500ms", "--delay", "0s", "--grace", "200ms", "--")
+    job = (machine.binary, "sim", "load", "--gpu", gpu)
+    neighbour = machine.load(other, 90)
+    idle = machine.lull(*by_contexts, *job, "--util", "0")
+    number = {"amd:0": 0, "intel:0": 2}[gpu]
+    assert idle.returncode == 124 and re.search(f"'util < 1 for 1s' has held for .* on GPU {number},", idle.stderr), idle.stderr
+    neighbour.kill()
+    neighbour.wait()
+    busy = machine.lull(*by_contexts, *job, "--util", "90", "--for", "4s")
+    assert busy.returncode == 0, busy.stderr
+
+
 def test_work_between_two_samples_keeps_a_job_alive(sim):
     """Busy for half a second of each two, with a sample every two."""
     machine = sim(text='[[gpu]]\nmodel = "MI210"\nrepeat = "2s"\n'
@@ -168,6 +185,31 @@ def test_a_model_that_waits_on_rdna_is_idle_by_its_power_alone(sim):
     assert by_util["now"] is False and gpus_of(machine)[0]["util_percent"] in (3, 4)
     assert any("`power < 25% for 30m` would do" in one for one in by_util["remarks"]), by_util["remarks"]
     assert look("power < 25% for 30m")["now"] is True
+
+
+def test_partitions_are_shown_and_not_judged(sim):
+    machine = sim(text='[[gpu]]\nmodel = "MI300X"\npartition = "CPX"\n[[gpu]]\nmodel = "MI300X"\n')
+    load = machine.load("amd:0", 0, "1GiB")
+    split = [gpu for gpu in gpus_of(machine) if gpu["kind"] == "mig"]
+    assert [(gpu["index"], gpu["mig_index"]) for gpu in split] == [(0, part) for part in range(8)]
+    for gpu in split:
+        assert gpu["util_percent"] is None and gpu["unknown"]["util_percent"] == "no values of a single partition"
+    assert [[one["pid"] for one in gpu["processes"]] for gpu in split] == [[load.pid]] + [[]] * 7
+    # The job on it does nothing, and is not ended.
+    done = machine.lull("run", "--idle", "util < 5 for 500ms", *FAST, "--", machine.binary, "sim", "load", "--gpu", "amd:0",
+                        "--util", "0", "--for", "3s")
+    assert done.returncode == 0 and "GPU 0:0" in done.stderr and "no values of a single partition" in done.stderr, done.stderr
+
+
+def test_a_partition_is_not_picked_unless_it_is_asked_for(sim):
+    """By its place in ROCm's order: all partitions of a card have one UUID."""
+    machine = sim(text='[[gpu]]\nmodel = "MI300X"\npartition = "CPX"\n[[gpu]]\nmodel = "MI300X"\n')
+    whole = gpus_of(machine)[-1]
+    assert environment_of(machine)["ROCR_VISIBLE_DEVICES"] == whole["uuid"]
+    done = machine.lull("pick", "--gpus", "0:3", "--", "true")
+    assert done.returncode != 0 and "no values of a single partition" in done.stderr, done.stderr
+    chosen = environment_of(machine, "--gpus", "0:3", "--util", "any", "--mem-util", "any", "--mem-used", "any")
+    assert chosen == {"ROCR_VISIBLE_DEVICES": "4", "HIP_VISIBLE_DEVICES": "0"}, "behind the whole card and three partitions"
 
 
 # ---- pick
