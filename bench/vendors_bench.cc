@@ -134,8 +134,8 @@ int main(int argc, char** argv) {
   } else if (what == "quirks" && argc > 2) {
     const unsigned seed = argc > 3 ? static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10)) : std::random_device()();
     const QuirkCounts counts = QuirkCases(seed).run(static_cast<unsigned>(std::atoi(argv[2])));
-    std::printf("seed %u\ncases %u\nidle %u\nbusy %u\nunknown %u\nfalse_idle %u\n", seed, counts.cases,
-                counts.known_idle, counts.known_busy, counts.unknown, counts.false_idle);
+    std::printf("seed %u\ncases %u\nidle %u\nbusy %u\nunknown %u\nfalse_idle %u\nfalse_unused %u\n", seed, counts.cases,
+                counts.known_idle, counts.known_busy, counts.unknown, counts.false_idle, counts.false_unused);
   } else if (what == "tree" && argc > 2) {
     CardTree cards;
     make_machine(cards);

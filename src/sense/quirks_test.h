@@ -1,11 +1,15 @@
 #pragma once
-// Random cases of cards with the faults that drivers have: files that are empty, gone or full of nonsense, counters
-// that wrap, stand still, leap or run backwards, cards that fall asleep. What the card really does is known, so that a
-// reading that calls it idle while it works can be counted: there must be none.
+// Random cases of cards with the faults that drivers have: files that are empty, gone, full of nonsense or cannot be
+// read, counters that wrap, stand still, leap or run backwards, cards that fall asleep or show work that there is not.
+// What the card really does is known, so that a reading that calls it idle, empty or unused while it is not can be
+// counted: there must be none.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -19,12 +23,32 @@ struct QuirkCounts {
   unsigned known_busy = 0;
   unsigned unknown = 0;
   unsigned false_idle = 0;
+  unsigned false_unused = 0;
+  unsigned known_used = 0;  // memory and processes that were seen
 };
+
+// Of a reading that says so much, and a card that did so much (%): as a mean, and at least at any moment. Firmware that
+// tells of a second late, and reads that fail, may hide what had just begun.
+inline bool is_false_idle(double util, double mean, double least) {
+  constexpr double kIdle = 5;     // below is idle
+  constexpr double kWorks = 25;   // that is work
+  constexpr double kSteady = 15;  // and that is if it never was less
+  return util < kIdle && (mean >= kWorks || least >= kSteady);
+}
 
 class QuirkCases {
  public:
   explicit QuirkCases(std::uint64_t seed) : random_(seed) {
     navi_ = amd_.add_navi();
+    amd_.tree.write("sys/class/kfd/kfd/topology/generation_id", "1\n");
+    amd_.tree.write("sys/class/kfd/kfd/topology/nodes/0/gpu_id", "4242\n");
+    amd_.tree.write("sys/class/kfd/kfd/topology/nodes/0/properties",
+                    "simd_count 192\nlocation_id 768\ndomain 0\ndrm_render_minor 128\nunique_id 1\n");
+    amd_.tree.write("dev/dri/renderD128", "");
+    amd_.tree.write(
+        "proc/10/stat",
+        "10 (x) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+    amd_.tree.link("proc/self/ns/pid", "pid:[4026531836]");
     xe_ = intel_.add_card(1, 129, "0000:04:00.0", "0x8086", "xe");
     intel_.tree.write(xe_ + "/hwmon/hwmon1/name", "xe\n");
     intel_.write(xe_ + "/hwmon/hwmon1", "power1_max", 190'000'000);
@@ -51,10 +75,10 @@ class QuirkCases {
 
  private:
   static constexpr double kIdle = 5;         // % of util: below is idle
-  static constexpr double kWorks = 25;       // % of the time: that is work
   static constexpr double kIdlePower = 35;   // % of the limit
   static constexpr double kWorksPower = 60;  // likewise
   static constexpr unsigned kStepsOfASecond = 5;
+  static constexpr double kJobMemory = 4.0 * (1 << 30);
 
   unsigned below(unsigned end) { return static_cast<unsigned>(random_() % end); }
   bool once_in(unsigned times) { return below(times) == 0; }
@@ -70,6 +94,7 @@ class QuirkCases {
     if (last_second_.size() > kStepsOfASecond) last_second_.pop_front();
     sum_ += busy_;
     told_sum_ += told();
+    least_ = std::min({least_, busy_, told()});
     ++steps_;
   }
   // As firmware tells it: the mean of the last second.
@@ -78,21 +103,50 @@ class QuirkCases {
     for (const double one : last_second_) sum += one;
     return sum / static_cast<double>(last_second_.size());
   }
+  void forget_means() {
+    sum_ = told_sum_ = steps_ = 0;
+    least_ = last_second_.empty() ? 100 : std::min(busy_, told());  // a mean begins with what was read last
+  }
   void begin() {
     left_ = 0;
     last_second_.clear();
-    sum_ = told_sum_ = steps_ = 0;
+    forget_means();
   }
 
   // A number, or what a driver may give instead.
   void write(const CardTree& cards, const std::string& path, double number, unsigned seldom = 8) {
     static constexpr const char* kNonsense[] = {"", "\n", "unknown\n", "-1\n", "18446744073709551615\n", "65535 %\n"};
+    cards.remove(path);
     if (!once_in(seldom))
       cards.tree.write(path, std::to_string(static_cast<std::int64_t>(std::llround(number))) + "\n");
-    else if (once_in(4))
-      cards.remove(path);
-    else
+    else if (once_in(3))
+      fail(cards, path);
+    else if (!once_in(3))
       cards.tree.write(path, kNonsense[below(6)]);
+  }
+  // What cannot be read stands there: EACCES as EPERM, EINVAL, ELOOP. (EBUSY: tests/e2e/test_vendors_live.py)
+  void fail(const CardTree& cards, const std::string& path) {
+    static constexpr const char* kFailing[] = {"/proc/sys/vm/drop_caches", "/proc/self/clear_refs", nullptr};
+    const char* target = kFailing[below(3)];
+    cards.tree.link(path, target != nullptr ? target : cards.tree.at(path));
+  }
+
+  // KFD and the memory of a job that comes and goes.
+  void use() {
+    if (once_in(10)) is_used_ = !is_used_.value_or(false);
+    write(amd_, navi_ + "/mem_info_vram_used", (60 << 20) + (*is_used_ ? kJobMemory : 0));
+    const std::string process = "sys/class/kfd/kfd/proc/10";
+    amd_.remove(process);
+    if (!*is_used_) return;
+    std::filesystem::create_directories(amd_.tree.at(process + "/queues"));
+    const bool queue = once_in(2);
+    write_there(process + "/vram_4242", queue && once_in(2) ? 0 : kJobMemory);
+    if (queue) write_there(process + "/queues/0/gpuid", 4242);
+  }
+  // A file that is gone would say that the job does not use the card.
+  void write_there(const std::string& path, double number) {
+    do write(amd_, path, number);
+    while (!std::filesystem::is_symlink(amd_.tree.at(path)) && !std::filesystem::exists(amd_.tree.at(path)));
   }
 
   void judge(const Reading& reading, double limit_watts, double idle_watts, double busy_watts) {
@@ -106,14 +160,18 @@ class QuirkCases {
       ++counts_.unknown;
     else if (util >= kIdle)
       ++counts_.known_busy;
-    else if (truth >= kWorks)
+    else if (is_false_idle(util, truth, least_))
       ++counts_.false_idle;
     else
       ++counts_.known_idle;
     if (share < kIdlePower && watts >= kWorksPower / 100 * limit_watts) ++counts_.false_idle;
     const Band newest = reading.newest(Metric::util);
-    if (newest.high < kIdle && !reading.asleep && told() >= kWorks) ++counts_.false_idle;
-    sum_ = told_sum_ = steps_ = 0;
+    if (is_false_idle(newest.high, told(), least_) && !reading.asleep) ++counts_.false_idle;
+    if (is_used_.value_or(false) && !reading.asleep) {
+      counts_.known_used += reading[Metric::mem_used] >= kJobMemory && reading[Metric::procs] >= 1 ? 1 : 0;
+      if (reading[Metric::mem_used] < kJobMemory || reading[Metric::procs] < 1) ++counts_.false_unused;
+    }
+    forget_means();
   }
 
   // Samples some intervals, with a look at each step where the source wants to look.
@@ -124,8 +182,10 @@ class QuirkCases {
     next_step();
     step();
     SampledCards gpus(cards, make);
+    gpus.needs.processes = is_used_.has_value();
+    gpus.needs.lists_every = Duration::zero();
     (void)gpus.sample();
-    sum_ = told_sum_ = steps_ = 0;
+    forget_means();
     for (unsigned intervals = 2 + below(3); intervals > 0; --intervals) {
       const unsigned steps = 1 + below(12);
       for (unsigned i = 0; i < steps; ++i) {
@@ -149,8 +209,12 @@ class QuirkCases {
     const unsigned layout = below(4);  // 0: another version
     const unsigned energy = below(4);  // 0: stands still now and then, 1: runs backwards
     const bool counts = once_in(2);    // its activity
+    is_used_ = once_in(2);
+    bool phantom = false;  // an idle context reads 100 %
     sample(amd_, make_amd_source, navi_ + "/power/runtime_status", 327, 17, 327, [&] {
-      write(amd_, navi_ + "/gpu_busy_percent", told());
+      use();
+      if (once_in(20)) phantom = !phantom;
+      write(amd_, navi_ + "/gpu_busy_percent", phantom ? 100 : told());
       write(amd_, navi_ + "/hwmon/hwmon0/power1_average", (17 + 310 * told() / 100) * 1e6);
       write(amd_, navi_ + "/hwmon/hwmon0/power1_cap", once_in(20) ? 0 : 327e6, 20);
       blob.firmware_time += 20'000'000;
@@ -167,6 +231,7 @@ class QuirkCases {
       if (once_in(8)) bytes.resize(below(120));
       amd_.tree.write(navi_ + "/gpu_metrics", bytes);
     });
+    is_used_.reset();
   }
 
   void intel() {
@@ -211,9 +276,11 @@ class QuirkCases {
   unsigned left_ = 0;
   double busy_ = 0;
   std::deque<double> last_second_;
-  bool counted_ = false;  // what it does, by counters that miss nothing
+  std::optional<bool> is_used_;  // by a job; nothing: there is none to be seen
+  bool counted_ = false;         // what it does, by counters that miss nothing
   double sum_ = 0;
   double told_sum_ = 0;
+  double least_ = 100;
   double steps_ = 0;
 };
 
