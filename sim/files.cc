@@ -155,18 +155,18 @@ std::optional<std::string> whole_text(double value, double factor) {
   return fmt::format("{}\n", whole(value * factor));
 }
 
-std::optional<std::string> render_power(const Sight& sight) { return whole_text(sight.now(Metric::power), 1e6); }
-std::optional<std::string> render_limit(const Sight& sight) { return whole_text(sight.now(Metric::power_limit), 1e6); }
-std::optional<std::string> render_temp(const Sight& sight) {
-  return whole_text(sight.now(Metric::temp) + sight.nth, 1000);
+std::optional<std::string> render_power(const RenderInput& in) { return whole_text(in.now(Metric::power), 1e6); }
+std::optional<std::string> render_limit(const RenderInput& in) { return whole_text(in.now(Metric::power_limit), 1e6); }
+std::optional<std::string> render_temp(const RenderInput& in) {
+  return whole_text(in.now(Metric::temp) + in.nth, 1000);
 }
-std::optional<std::string> render_energy(const Sight& sight) {
-  if (!std::isfinite(sight.now(Metric::power))) return std::nullopt;
-  return fmt::format("{}\n", energy_mj(sight.scene, sight.gpu, sight.scene.now_ns) * 1000);
+std::optional<std::string> render_energy(const RenderInput& in) {
+  if (!std::isfinite(in.now(Metric::power))) return std::nullopt;
+  return fmt::format("{}\n", energy_mj(in.scene, in.gpu, in.scene.now_ns) * 1000);
 }
-std::optional<std::string> render_fan(const Sight& sight) { return whole_text(sight.now(Metric::fan), 33); }
-std::optional<std::string> render_runtime_status(const Sight& sight) {
-  return sight.scene.state.touched[sight.gpu].asleep.load(std::memory_order_acquire) != 0 ? "suspended\n" : "active\n";
+std::optional<std::string> render_fan(const RenderInput& in) { return whole_text(in.now(Metric::fan), 33); }
+std::optional<std::string> render_runtime_status(const RenderInput& in) {
+  return in.scene.state.touched[in.gpu].asleep.load(std::memory_order_acquire) != 0 ? "suspended\n" : "active\n";
 }
 
 double real_seconds(const Scene& scene) { return static_cast<double>(scene.now_ns) * 1e-9 / scene.state.speed; }

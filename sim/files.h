@@ -24,7 +24,7 @@
 namespace lull::sim {
 
 // What a content is made from.
-struct Sight {
+struct RenderInput {
   const Scene& scene;
   unsigned gpu;
   unsigned nth;  // of several files of a kind: which GT, which sensor
@@ -33,7 +33,7 @@ struct Sight {
   double now(Metric metric) const { return value(scene, gpu, metric, scene.now_ns); }
 };
 // Nothing: this card cannot tell now.
-using Render = std::optional<std::string> (*)(const Sight& sight);
+using Render = std::optional<std::string> (*)(const RenderInput& in);
 
 // A file, link or folder that is there for as long as the simulation is.
 struct FileEntry {

@@ -17,50 +17,50 @@ constexpr double kEnergyUnit = 15.259e-6;    // joules
 constexpr double kActivityPerSecond = 1000;  // percent is added a thousand times a second
 constexpr std::uint64_t kWrap32 = std::uint64_t{1} << 32;
 
-bool amd_held(const Sight& sight) {
+bool amd_held(const RenderInput& in) {
   bool any = false;
-  each_load(sight.scene, sight.gpu, sight.scene.now_ns, [&](const Load&) { any = true; });
+  each_load(in.scene, in.gpu, in.scene.now_ns, [&](const Load&) { any = true; });
   return any;
 }
 
 // What the firmware says, which is not always what the card does.
-double amd_busy(const Sight& sight) {
-  const double util = sight.now(Metric::util);
+double amd_busy(const RenderInput& in) {
+  const double util = in.now(Metric::util);
   if (!std::isfinite(util)) return util;
-  const bool phantom = (sight.card().quirks & kPhantomBusy) != 0;
-  if ((!phantom && sight.card().idle_util == 0) || !amd_held(sight)) return util;
+  const bool phantom = (in.card().quirks & kPhantomBusy) != 0;
+  if ((!phantom && in.card().idle_util == 0) || !amd_held(in)) return util;
   // Of a context at rest one percent more or less.
-  const auto flicker = static_cast<double>(sight.scene.now_ns / 1'000'000'000 % 2);
-  return phantom ? 100 : std::max(util, static_cast<double>(sight.card().idle_util) - flicker);
+  const auto flicker = static_cast<double>(in.scene.now_ns / 1'000'000'000 % 2);
+  return phantom ? 100 : std::max(util, static_cast<double>(in.card().idle_util) - flicker);
 }
 
-std::optional<std::string> render_gpu_busy(const Sight& sight) { return whole_text(amd_busy(sight)); }
-std::optional<std::string> render_mem_busy(const Sight& sight) { return whole_text(sight.now(Metric::mem_util)); }
+std::optional<std::string> render_gpu_busy(const RenderInput& in) { return whole_text(amd_busy(in)); }
+std::optional<std::string> render_mem_busy(const RenderInput& in) { return whole_text(in.now(Metric::mem_util)); }
 
-double vram_used(const Sight& sight) {
-  return std::min(static_cast<double>(sight.card().memory_total),
-                  sight.now(Metric::mem_used) + static_cast<double>(sight.card().memory_reserved));
+double vram_used(const RenderInput& in) {
+  return std::min(static_cast<double>(in.card().memory_total),
+                  in.now(Metric::mem_used) + static_cast<double>(in.card().memory_reserved));
 }
-std::optional<std::string> render_vram_used(const Sight& sight) {
-  return std::isfinite(sight.now(Metric::mem_used)) ? whole_text(vram_used(sight)) : std::nullopt;
+std::optional<std::string> render_vram_used(const RenderInput& in) {
+  return std::isfinite(in.now(Metric::mem_used)) ? whole_text(vram_used(in)) : std::nullopt;
 }
 
-std::optional<std::string> render_freq(const Sight& sight) {
-  return whole_text(sight.now(sight.nth == 0 ? Metric::clock : Metric::mem_clock), 1e6);
+std::optional<std::string> render_freq(const RenderInput& in) {
+  return whole_text(in.now(in.nth == 0 ? Metric::clock : Metric::mem_clock), 1e6);
 }
 
 // "0: 500Mhz *" is the one in force.
-std::optional<std::string> render_dpm(const Sight& sight) {
-  const double mhz = sight.now(sight.nth == 0 ? Metric::clock : Metric::mem_clock);
+std::optional<std::string> render_dpm(const RenderInput& in) {
+  const double mhz = in.now(in.nth == 0 ? Metric::clock : Metric::mem_clock);
   if (!std::isfinite(mhz)) return std::nullopt;
-  const double low = sight.nth == 0 ? sight.card().clock_idle : sight.card().mem_clock_idle;
-  const double high = sight.nth == 0 ? sight.card().clock_boost : sight.card().mem_clock_boost;
+  const double low = in.nth == 0 ? in.card().clock_idle : in.card().mem_clock_idle;
+  const double high = in.nth == 0 ? in.card().clock_boost : in.card().mem_clock_boost;
   const bool boosts = mhz > (low + high) / 2;
   return fmt::format("0: {:.0f}Mhz{}\n1: {:.0f}Mhz{}\n", boosts ? low : mhz, boosts ? "" : " *", boosts ? mhz : high,
                      boosts ? " *" : "");
 }
 
-std::optional<std::string> render_pwm(const Sight& sight) { return whole_text(sight.now(Metric::fan), 2.55); }
+std::optional<std::string> render_pwm(const RenderInput& in) { return whole_text(in.now(Metric::fan), 2.55); }
 
 // ---- gpu_metrics ---------------------------------------------------------------------------------
 
@@ -97,23 +97,23 @@ struct MetricsValues {
   bool counts;  // activity and firmware time: a graphics chip leaves them all ones
 };
 
-MetricsValues metrics_of(const Sight& sight) {
+MetricsValues metrics_of(const RenderInput& in) {
   MetricsValues values{};
-  values.busy = amd_busy(sight);
-  values.mem_busy = sight.now(Metric::mem_util);
-  values.watts = sight.now(Metric::power);
-  values.temp = sight.now(Metric::temp);
-  values.clock = sight.now(Metric::clock);
-  values.mem_clock = sight.now(Metric::mem_clock);
-  values.fan = sight.card().fans == 0 ? kUnsupported : sight.now(Metric::fan) * 33;
-  const double joules = static_cast<double>(energy_mj(sight.scene, sight.gpu, sight.scene.now_ns)) * 1e-3;
+  values.busy = amd_busy(in);
+  values.mem_busy = in.now(Metric::mem_util);
+  values.watts = in.now(Metric::power);
+  values.temp = in.now(Metric::temp);
+  values.clock = in.now(Metric::clock);
+  values.mem_clock = in.now(Metric::mem_clock);
+  values.fan = in.card().fans == 0 ? kUnsupported : in.now(Metric::fan) * 33;
+  const double joules = static_cast<double>(energy_mj(in.scene, in.gpu, in.scene.now_ns)) * 1e-3;
   values.energy = static_cast<std::uint64_t>(joules / kEnergyUnit);
-  const double wrap_in = static_cast<double>(sight.card().wrap_in_ns) * 1e-9 * 100;
+  const double wrap_in = static_cast<double>(in.card().wrap_in_ns) * 1e-9 * 100;
   const double start = wrap_in > 0 ? static_cast<double>(kWrap32) - wrap_in * kActivityPerSecond : 0;
-  values.activity = static_cast<std::uint64_t>(start + busy_sum(sight.scene, sight.gpu) * kActivityPerSecond) % kWrap32;
-  values.time = static_cast<std::uint64_t>(boot_time(sight.scene.state, sight.scene.now_ns) / 10);
-  values.counts = (sight.card().quirks & kRdna) == 0;
-  values.samples = static_cast<std::uint64_t>(real_seconds(sight.scene) * kActivityPerSecond);
+  values.activity = static_cast<std::uint64_t>(start + busy_sum(in.scene, in.gpu) * kActivityPerSecond) % kWrap32;
+  values.time = static_cast<std::uint64_t>(boot_time(in.scene.state, in.scene.now_ns) / 10);
+  values.counts = (in.card().quirks & kRdna) == 0;
+  values.samples = static_cast<std::uint64_t>(real_seconds(in.scene) * kActivityPerSecond);
   return values;
 }
 
@@ -153,10 +153,10 @@ std::string metrics_1_6(const MetricsValues& v) {
   return blob.fill_to(1664).take();
 }
 
-std::optional<std::string> render_metrics(const Sight& sight) {
-  if (!std::isfinite(sight.now(Metric::util))) return std::nullopt;
-  const MetricsValues values = metrics_of(sight);
-  return sight.card().metrics_version == 3 ? metrics_1_3(values) : metrics_1_6(values);
+std::optional<std::string> render_metrics(const RenderInput& in) {
+  if (!std::isfinite(in.now(Metric::util))) return std::nullopt;
+  const MetricsValues values = metrics_of(in);
+  return in.card().metrics_version == 3 ? metrics_1_3(values) : metrics_1_6(values);
 }
 
 // ---- the card ------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ std::string kfd_properties(const Gpu* card, unsigned part) {
   return text;
 }
 
-std::optional<std::string> render_used_memory(const Sight& sight) { return render_vram_used(sight); }
+std::optional<std::string> render_used_memory(const RenderInput& in) { return render_vram_used(in); }
 
 void add_kfd_node(FileList& list, unsigned number, const Gpu* card, unsigned part = 0) {
   const std::string at = fmt::format("devices/virtual/kfd/kfd/topology/nodes/{}/", number);

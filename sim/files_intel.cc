@@ -17,26 +17,26 @@ constexpr double kI915WrapMs = 4294967296.0;          // printed with 32 bits
 constexpr double kXeClock = 19.2e6;                   // Hz, of the cycles in fdinfo
 
 // Milliseconds in which a GT slept. Media (GT 1) has nothing to do.
-std::optional<std::string> render_residency(const Sight& sight) {
-  if (!std::isfinite(sight.now(Metric::util))) return std::nullopt;
-  const Gpu& card = sight.card();
+std::optional<std::string> render_residency(const RenderInput& in) {
+  if (!std::isfinite(in.now(Metric::util))) return std::nullopt;
+  const Gpu& card = in.card();
   const double wrap = (card.quirks & kXe) != 0 ? kXeWrapMs : kI915WrapMs;
   const double start = card.wrap_in_ns > 0 ? wrap - static_cast<double>(card.wrap_in_ns) * 1e-6 : 812345;
   if ((card.quirks & kResidencyStands) != 0) return whole_text(start);
-  const double busy = sight.nth == 0 ? busy_sum(sight.scene, sight.gpu) / 100 : 0;
-  const double idle_ms = std::max(0.0, real_seconds(sight.scene) - busy) * 1e3;
+  const double busy = in.nth == 0 ? busy_sum(in.scene, in.gpu) / 100 : 0;
+  const double idle_ms = std::max(0.0, real_seconds(in.scene) - busy) * 1e3;
   return whole_text(std::floor(std::fmod(start + idle_ms, wrap)));
 }
 
-std::optional<std::string> render_idle_status(const Sight& sight) {
-  return sight.nth == 0 && sight.now(Metric::util) > 0 ? "gt-c0\n" : "gt-c6\n";
+std::optional<std::string> render_idle_status(const RenderInput& in) {
+  return in.nth == 0 && in.now(Metric::util) > 0 ? "gt-c0\n" : "gt-c6\n";
 }
 
 // 0 while it sleeps.
-std::optional<std::string> render_actual_mhz(const Sight& sight) {
-  return sight.now(Metric::util) > 0 ? whole_text(sight.now(Metric::clock)) : "0\n";
+std::optional<std::string> render_actual_mhz(const RenderInput& in) {
+  return in.now(Metric::util) > 0 ? whole_text(in.now(Metric::clock)) : "0\n";
 }
-std::optional<std::string> render_mhz(const Sight& sight) { return whole_text(sight.now(Metric::clock)); }
+std::optional<std::string> render_mhz(const RenderInput& in) { return whole_text(in.now(Metric::clock)); }
 
 void add_i915(FileList& list, const std::string& node, const std::string& device) {
   const Gpu& card = list.card();

@@ -12,24 +12,24 @@ constexpr unsigned kRails = 3;
 constexpr std::string_view kRailNames[kRails] = {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0"};
 constexpr unsigned kMillivolts[kRails] = {19300, 19300, 5040};
 
-std::optional<std::string> render_load(const Sight& sight) { return whole_text(sight.now(Metric::util), 10); }
+std::optional<std::string> render_load(const RenderInput& in) { return whole_text(in.now(Metric::util), 10); }
 
 // The first rail is the GPU's.
-std::optional<std::string> render_rail(const Sight& sight) {
-  const double watts = sight.nth == 0 ? sight.now(Metric::power) : 2.5;
-  return whole_text(watts, 1e6 / kMillivolts[sight.nth]);
+std::optional<std::string> render_rail(const RenderInput& in) {
+  const double watts = in.nth == 0 ? in.now(Metric::power) : 2.5;
+  return whole_text(watts, 1e6 / kMillivolts[in.nth]);
 }
 
-std::optional<std::string> render_hertz(const Sight& sight) { return whole_text(sight.now(Metric::clock), 1e6); }
+std::optional<std::string> render_hertz(const RenderInput& in) { return whole_text(in.now(Metric::clock), 1e6); }
 
 // It sleeps by itself while there is nothing to do.
-std::optional<std::string> render_railgate(const Sight& sight) {
-  bool any = sight.now(Metric::util) > 0;
-  each_load(sight.scene, sight.gpu, sight.scene.now_ns, [&](const Load&) { any = true; });
+std::optional<std::string> render_railgate(const RenderInput& in) {
+  bool any = in.now(Metric::util) > 0;
+  each_load(in.scene, in.gpu, in.scene.now_ns, [&](const Load&) { any = true; });
   return any ? "active\n" : "suspended\n";
 }
 
-std::optional<std::string> render_zone(const Sight& sight) { return whole_text(sight.now(Metric::temp), 1000); }
+std::optional<std::string> render_zone(const RenderInput& in) { return whole_text(in.now(Metric::temp), 1000); }
 
 }  // namespace
 

@@ -212,24 +212,24 @@ Result<> hold_and_wait(const LoadSpec& spec, Writer& writer, const std::vector<L
 
 // ---- options
 
-Result<> add_phase(const PhaseOptions& words, LoadSpec& load) {
+Result<> add_phase(const PhaseOptions& options, LoadSpec& load) {
   const bool first = load.phases.empty();
-  if (first && !words.changes.empty())
-    return fail(fmt::format("'{}' is one argument too many", printable(words.changes.front())));
+  if (first && !options.changes.empty())
+    return fail(fmt::format("'{}' is one argument too many", printable(options.changes.front())));
   if (!first && !load.phases.back().lasting) return fail("the phase before --then never ends: it needs a --for");
   if (!first && words.changes.empty()) return fail("--then needs what changes, such as util=0");
   if (load.phases.size() >= kMaxSteps) return fail(fmt::format("more phases than the {} there is room for", kMaxSteps));
   PhaseSpec phase;
-  for (const std::string& change : words.changes) TRY(parse_then(change, phase));
-  if (!words.util.empty()) TRY(parse_util(words.util, phase));
+  for (const std::string& change : options.changes) TRY(parse_then(change, phase));
+  if (!options.util.empty()) TRY(parse_util(options.util, phase));
   for (unsigned i = 0; i < kCounters; ++i)
-    if (!words.counters[i].empty()) TRY(parse_counter(i, words.counters[i], phase));
-  if (!words.memory.empty()) {
-    auto size = parse_size(words.memory);
+    if (!options.counters[i].empty()) TRY(parse_counter(i, options.counters[i], phase));
+  if (!options.memory.empty()) {
+    auto size = parse_size(options.memory);
     if (!size) return std::unexpected(std::move(size).error().during("--mem"));
     phase.memory = *size;
   }
-  if (!words.lasting.empty()) phase.lasting = TRY(duration_option("--for", words.lasting));
+  if (!options.lasting.empty()) phase.lasting = TRY(duration_option("--for", options.lasting));
   load.phases.push_back(phase);
   return {};
 }

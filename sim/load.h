@@ -48,7 +48,7 @@ struct PhaseOptions {
   std::vector<std::string> changes;  // util=0, mem=2GiB: after --then
 };
 // The first is of the command line itself, each other of a --then.
-Result<> add_phase(const PhaseOptions& words, LoadSpec& load);
+Result<> add_phase(const PhaseOptions& options, LoadSpec& load);
 // A server of MPS, where nothing else was said.
 void be_mps_server(LoadSpec& load);
 

@@ -221,12 +221,12 @@ Result<> take_back(Writer& writer, const std::vector<std::size_t>& gpus) {
 
 // ---- who holds a GPU
 
-std::vector<Holder> holders_of(Mapping& mapping, const std::string& folder, unsigned gpu) {
+std::vector<DeviceUser> device_users(Mapping& mapping, const std::string& folder, unsigned gpu) {
   std::set<std::uint32_t> pids;
   add_clients(mapping.state(), gpu, pids);
   add_loads(mapping, gpu, pids);
   add_openers(folder, mapping.state(), gpu, pids);
-  std::vector<Holder> holders;
+  std::vector<DeviceUser> holders;
   for (const std::uint32_t pid : pids) {
     const std::string name = read_file(fmt::format("/proc/{}/comm", pid)).value_or("");
     holders.push_back({pid, std::string(trim(name))});

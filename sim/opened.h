@@ -37,12 +37,12 @@ Result<> take_back(Writer& writer, const std::vector<std::size_t>& gpus);
 
 // A process that uses a simulated GPU: through the library, as a load, or with its
 // device file open. A GPU can be reset only when there is none.
-struct Holder {
+struct DeviceUser {
   std::uint32_t pid = 0;
   std::string name;  // /proc/PID/comm; empty: not to be seen from here
 };
 
 // In the order of their pids, each once.
-std::vector<Holder> holders_of(Mapping& mapping, const std::string& folder, unsigned gpu);
+std::vector<DeviceUser> device_users(Mapping& mapping, const std::string& folder, unsigned gpu);
 
 }  // namespace lull::sim

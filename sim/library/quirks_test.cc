@@ -274,7 +274,7 @@ TEST_F(OnSim, WhoHoldsACardIsKnownFromFindingItToShutdown) {
   ASSERT_EQ(mapping.open(sim_.folder().c_str()), 0);
   const auto pids = [&](unsigned gpu) {
     std::vector<std::uint32_t> found;
-    for (const Holder& holder : holders_of(mapping, sim_.folder(), gpu)) found.push_back(holder.pid);
+    for (const DeviceUser& holder : device_users(mapping, sim_.folder(), gpu)) found.push_back(holder.pid);
     return found;
   };
   const auto own = static_cast<std::uint32_t>(::getpid());

@@ -214,12 +214,12 @@ class GuardProcess {
     if (::poll(ready.data(), third ? 3 : 2, wait) < 0) return;
     if (ready[2].revents != 0) read_log();
     if (ready[1].revents != 0) reap();
-    if (ready[0].revents != 0) hear();
+    if (ready[0].revents != 0) read_messages();
     if (next_ && kClock.now() >= *next_) due();
     if (root_ended_ && !ending_ && is_gone()) leave_with_status();
   }
 
-  void hear() {
+  void read_messages() {
     GuardMessage word;
     const ssize_t got = ::recv(socket_, &word, sizeof word, MSG_DONTWAIT);
     if (got < 0 && errno != ECONNRESET) return;
@@ -460,7 +460,7 @@ Result<std::unique_ptr<Guard>> Guard::start(Loop& loop, Children& children, cons
   guard->process_ = *std::move(started);
   guard->cgroup_.remove_abandoned();
   children.expect(guard->process_, [raw = guard.get()](const ExitStatus&) { raw->guard_ended(); });
-  if (auto heard = loop.on_ready(guard->socket_.get(), [raw = guard.get()] { raw->hear(); }); !heard)
+  if (auto heard = loop.on_ready(guard->socket_.get(), [raw = guard.get()] { raw->read_messages(); }); !heard)
     return std::unexpected(std::move(heard).error());
   return guard;
 }
@@ -477,13 +477,13 @@ Guard::Guard(Loop& loop, Children& children, Calls calls, const GuardOptions& op
 // In order, and none is lost: one that cannot be sent now is sent later.
 void Guard::tell(const GuardMessage& word) {
   unsent_.push_back(word);
-  send_words();
+  send_messages();
 }
 
-void Guard::send_words() {
+void Guard::send_messages() {
   while (!unsent_.empty() && send_word(socket_.get(), unsent_.front())) unsent_.erase(unsent_.begin());
   if (unsent_.empty() || sending_) return;
-  sending_.in(kGuardRetry, [this] { send_words(); });
+  sending_.in(kGuardRetry, [this] { send_messages(); });
 }
 
 Guard::~Guard() {
@@ -544,7 +544,7 @@ std::string Guard::named(std::int32_t refuser) const {
   }
 }
 
-void Guard::hear() {
+void Guard::read_messages() {
   GuardMessage word;
   const ssize_t got = ::recv(socket_.get(), &word, sizeof word, MSG_DONTWAIT);
   if (got < 0 && errno != ECONNRESET) return;
@@ -593,7 +593,7 @@ void Guard::guard_ended() {
   GuardMessage word;
   while (!told_ &&
          ::recv(socket_.get(), &word, sizeof word, MSG_DONTWAIT | MSG_PEEK) == static_cast<ssize_t>(sizeof word))
-    hear();
+    read_messages();
   loop_.forget(socket_.get());
   unsent_.clear();
   if (told_) return finish();

@@ -76,7 +76,7 @@ class Guard {
   // All of it is to be paused, now; or goes on.
   void halt();
   void go_on();
-  bool stands_still() const { return still_; }  // proven
+  bool is_paused() const { return still_; }  // proven
   // Lets it go on, and ends it. Again: with less patience.
   void end(const Ending::Options& how);
 
@@ -88,9 +88,9 @@ class Guard {
   Guard(Loop& loop, Children& children, Calls calls, const GuardOptions& options);
   std::string named(std::int32_t refuser) const;
   void tell(const GuardMessage& word);
-  void send_words();
+  void send_messages();
   void report_freezing();
-  void hear();
+  void read_messages();
   void guard_ended();
   void kill_what_is_left();
   void finish();

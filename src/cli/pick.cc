@@ -36,37 +36,37 @@ struct Described {
   CommandLine::Option option;
 };
 
-std::vector<Described> describe_options(CommandLine& line, PickOptions& words) {
+std::vector<Described> describe_options(CommandLine& line, PickOptions& options) {
   std::vector<Described> described;
   const auto add = [&](const char* names, const char* value, std::string& text, const char* help) {
     const std::string_view name = names;
     described.push_back({name.substr(name.rfind(',') + 1), value, &text, line.option(names, text, help).value(value)});
   };
-  add("-n,--count", "N", words.count, "how many GPUs, or all of --gpus");
-  described.push_back({shared::kGpus.names, shared::kGpus.value, &words.gpus,
-                       line.option(shared::kGpus, words.gpus, std::string(shared::kOnlyThese) + " (default: all)")});
-  add("--vendor", "amd|intel|nvidia", words.vendor,
+  add("-n,--count", "N", options.count, "how many GPUs, or all of --gpus");
+  described.push_back({shared::kGpus.names, shared::kGpus.value, &options.gpus,
+                       line.option(shared::kGpus, options.gpus, std::string(shared::kOnlyThese) + " (default: all)")});
+  add("--vendor", "amd|intel|nvidia", options.vendor,
       "only GPUs of this vendor (default: that of the first GPU, or as --gpus names them)");
-  add("--name", "TEXT", words.name, "only those with this in their name, case-insensitive (default: any)");
-  add("--util", "N", words.util, "utilisation at most, in %, or any (default 0)");
-  add("--mem-util", "N", words.mem_util, "memory controller activity at most, in %, or any (default 0)");
-  add("--mem-free", "SIZE", words.mem_free, "memory free at least, such as 20GiB (default: any)");
-  add("--mem-used", "SIZE", words.mem_used, "memory in use at most (default 64MiB)");
-  add("--procs", "N", words.procs, "compute processes at most (default 0)");
-  add("--temp", "C", words.temp, "temperature at most, in C (default: any)");
-  add("--where", "RULE", words.where, "what else must hold: 'power < 60W and pstate >= 8' (default: nothing)");
-  add("--tolerate", "SIZE", words.tolerate,
+  add("--name", "TEXT", options.name, "only those with this in their name, case-insensitive (default: any)");
+  add("--util", "N", options.util, "utilisation at most, in %, or any (default 0)");
+  add("--mem-util", "N", options.mem_util, "memory controller activity at most, in %, or any (default 0)");
+  add("--mem-free", "SIZE", options.mem_free, "memory free at least, such as 20GiB (default: any)");
+  add("--mem-used", "SIZE", options.mem_used, "memory in use at most (default 64MiB)");
+  add("--procs", "N", options.procs, "compute processes at most (default 0)");
+  add("--temp", "C", options.temp, "temperature at most, in C (default: any)");
+  add("--where", "RULE", options.where, "what else must hold: 'power < 60W and pstate >= 8' (default: nothing)");
+  add("--tolerate", "SIZE", options.tolerate,
       "overlook idle processes that hold this much memory at most, such as 700MiB (default: none)");
-  add("--share", "N", words.share, "be one of N holders of a GPU at most, who all say so");
-  add("--joinable", "N", words.joinable, "let others who share join, up to N holders (default: as --share)");
-  line.flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
-  add("--best", "memory|cool|random|topology", words.best,
+  add("--share", "N", options.share, "be one of N holders of a GPU at most, who all say so");
+  add("--joinable", "N", options.joinable, "let others who share join, up to N holders (default: as --share)");
+  line.flag("--mine-ok", options.mine_ok, "a GPU that only I use counts as idle");
+  add("--best", "memory|cool|random|topology", options.best,
       "which of them; topology: joined most closely (default: topology if several, else random)");
-  line.flag("--uuid", words.uuid, "name NVIDIA GPUs by UUID in CUDA_VISIBLE_DEVICES");
-  add("--format", "ids|uuids|docker|env|json", words.format, "of a printed choice (default ids)");
-  add("--hold", "TIME", words.hold, "hold the printed choice for this long, such as 10m (default: not held)");
-  add("--hold-pid", "PID", words.hold_pid, "hold it until this process ends (default: not held)");
-  add("--wait", "[=TIME]", words.wait,
+  line.flag("--uuid", options.uuid, "name NVIDIA GPUs by UUID in CUDA_VISIBLE_DEVICES");
+  add("--format", "ids|uuids|docker|env|json", options.format, "of a printed choice (default ids)");
+  add("--hold", "TIME", options.hold, "hold the printed choice for this long, such as 10m (default: not held)");
+  add("--hold-pid", "PID", options.hold_pid, "hold it until this process ends (default: not held)");
+  add("--wait", "[=TIME]", options.wait,
       "queue until they are free; --wait=10m: give up after that, with status 124 (default: do not wait)");
   described.back().option.optional_value();
   add("--priority", "N", words.priority, "greater goes first in the queue");
@@ -82,13 +82,13 @@ Result<> refuse_empty(const std::vector<Described>& described) {
   return {};
 }
 
-Result<PickOutput> read_output(const PickOptions& words) {
+Result<PickOutput> read_output(const PickOptions& options) {
   PickOutput output;
-  output.uuid = words.uuid;
-  output.quiet = words.quiet;
+  output.uuid = options.uuid;
+  output.quiet = options.quiet;
   constexpr std::array<std::string_view, 5> kFormats = {"ids", "uuids", "docker", "env", "json"};
-  if (!words.format.empty())
-    output.format = static_cast<PickFormat>(TRY(choice_option("--format", words.format, kFormats)));
+  if (!options.format.empty())
+    output.format = static_cast<PickFormat>(TRY(choice_option("--format", options.format, kFormats)));
   return output;
 }
 
@@ -126,8 +126,8 @@ int pick_command(int argc, char** argv) {
   CommandLine line("Chooses GPUs that are idle, leases them, and runs a command on them.", "lull pick");
   line.usage("[options] [--] [CMD [ARGUMENT…]]");
   line.footer(kFooter);
-  PickOptions words;
-  const std::vector<Described> described = describe_options(line, words);
+  PickOptions options;
+  const std::vector<Described> described = describe_options(line, options);
   const int begins = line.command_begins(argc, argv);
   if (const auto status = line.parse(begins, argv)) return *status;
   const auto refuse = [](const Error& error) {
@@ -138,7 +138,7 @@ int pick_command(int argc, char** argv) {
     return kExitUsage;
   };
   if (const auto whole = refuse_empty(described); !whole) return refuse(whole.error());
-  words.waits =
+  options.waits =
       std::ranges::any_of(described, [](const Described& one) { return one.name == "--wait" && one.option.given(); });
   const bool dashes = begins < argc && std::string_view(argv[begins]) == "--";
   std::vector<std::string> command(argv + begins + (dashes ? 1 : 0), argv + argc);
@@ -148,7 +148,7 @@ int pick_command(int argc, char** argv) {
   if (!settings->command.empty())
     if (const auto end = cannot_run(settings->command.front())) return ended(*end);
 
-  const auto output = read_output(words);
+  const auto output = read_output(options);
   if (!output) return refuse(output.error());
   const TellPicker tell = [](const std::string& text) { complain(text); };
   const SystemClock clock;

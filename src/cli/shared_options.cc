@@ -12,23 +12,23 @@
 
 namespace lull {
 
-CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known,
                                       const std::string& its_gpus, std::optional<CommandLine::Option>* every) {
-  const Settings::NamedRule* named = known.find_rule(words.idle);
+  const Settings::NamedRule* named = known.find_rule(options.idle);
   const CommandLine::Option idle =
-      line.option(shared::kIdle, words.idle, std::string("that must hold") + shared::kIdleForms,
+      line.option(shared::kIdle, options.idle, std::string("that must hold") + shared::kIdleForms,
                   named == nullptr ? "" : fmt::format("{}: {}", named->name, named->value.text));
-  line.option(shared::kArm, words.arm);
-  line.option(shared::kDelay, words.delay, "the start");
-  const CommandLine::Option how_often = line.option(shared::kEvery, words.every);
+  line.option(shared::kArm, options.arm);
+  line.option(shared::kDelay, options.delay, "the start");
+  const CommandLine::Option how_often = line.option(shared::kEvery, options.every);
   if (every != nullptr) *every = how_often;
-  line.option(shared::kGpus, words.gpus, fmt::format("which GPUs count (default: {})", its_gpus));
-  line.each("--also", words.also,
+  line.option(shared::kGpus, options.gpus, fmt::format("which GPUs count (default: {})", its_gpus));
+  line.each("--also", options.also,
             "work outside the job's processes that counts as the job's own and is never ended (default: none)")
       .value("PID|CGROUP|CONTAINER");
-  line.option(shared::kMissing, words.missing);
-  line.each(shared::kSignalFrom, words.signal_from);
-  add_log_options(line, words.console, "only what is done", "each reading too");
+  line.option(shared::kMissing, options.missing);
+  line.each(shared::kSignalFrom, options.signal_from);
+  add_log_options(line, options.console, "only what is done", "each reading too");
   return idle;
 }
 
@@ -41,11 +41,11 @@ std::optional<int> settle_interval(const CommandLine::Option& watch, const std::
   return std::nullopt;
 }
 
-void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
+void add_log_options(CommandLine& line, LogOptions& options, const std::string& quiet_says,
                      const std::string& verbose_says) {
-  line.flag(shared::kQuiet, words.quiet, quiet_says);
-  line.flag(shared::kVerbose, words.verbose, verbose_says);
-  line.option(shared::kLogFormat, words.log_format);
+  line.flag(shared::kQuiet, options.quiet, quiet_says);
+  line.flag(shared::kVerbose, options.verbose, verbose_says);
+  line.option(shared::kLogFormat, options.log_format);
 }
 
 void add_park_options(CommandLine& line, ParkCommandOptions& options) {

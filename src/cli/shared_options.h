@@ -77,7 +77,7 @@ inline constexpr SharedOption kThreads{"--threads", "N", "how many cores to use,
 }  // namespace shared
 
 // The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given; `every` the same.
-CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known,
                                       const std::string& its_gpus, std::optional<CommandLine::Option>* every = nullptr);
 // Of `--do park`.
 struct ParkCommandOptions {
@@ -106,7 +106,7 @@ int list_command(CommandLine& line, const std::string& noun, int argc, char** ar
   return show_list(session, live);
 }
 // How much is said.
-void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
+void add_log_options(CommandLine& line, LogOptions& options, const std::string& quiet_says,
                      const std::string& verbose_says);
 
 }  // namespace lull

@@ -90,17 +90,17 @@ std::optional<int> read_phase(std::span<char* const> arguments, LoadOptions& loa
   return line.parse(static_cast<int>(words.size()), words.data());
 }
 
-sim::LoadSpec as_kind(const LoadOptions& words, sim::LoadSpec load) {
-  if (words.graphics) load.kind = sim::kGraphics;
-  if (words.both) load.kind = sim::kCompute | sim::kGraphics;
-  if (words.mps) load.kind = sim::kMps;
-  if (words.mps_server) sim::be_mps_server(load);
-  if (words.ready_fd > 0) load.ready_fd = static_cast<int>(words.ready_fd);
+sim::LoadSpec as_kind(const LoadOptions& options, sim::LoadSpec load) {
+  if (options.graphics) load.kind = sim::kGraphics;
+  if (options.both) load.kind = sim::kCompute | sim::kGraphics;
+  if (options.mps) load.kind = sim::kMps;
+  if (options.mps_server) sim::be_mps_server(load);
+  if (options.ready_fd > 0) load.ready_fd = static_cast<int>(options.ready_fd);
   return load;
 }
 
 int sim_load(int argc, char** argv) {
-  LoadOptions words;
+  LoadOptions options;
   sim::LoadSpec load;
   load.phases.clear();
   // The order counts: what follows a --then is of the phase that it begins. So each phase is a command line of its own.
@@ -110,20 +110,20 @@ int sim_load(int argc, char** argv) {
     const auto then = std::ranges::find(rest, std::string_view("--then"));
     const auto length = static_cast<std::size_t>(then - rest.begin());
     sim::PhaseOptions phase;
-    if (const auto status = read_phase(all.subspan(begin, length + 1), words, phase)) return *status;
+    if (const auto status = read_phase(all.subspan(begin, length + 1), options, phase)) return *status;
     if (const auto added = sim::add_phase(phase, load); !added) return refuse("sim load", added.error());
     begin += length + 1;
   }
-  load = as_kind(words, std::move(load));
-  if (words.mps_server) words.title = sim::kMpsServerName;
+  load = as_kind(options, std::move(load));
+  if (options.mps_server) options.title = sim::kMpsServerName;
   auto writer = sim::open_simulation();
   if (!writer) return cannot("sim load", writer.error());
   const auto targets =
-      sim::find_load_targets(words.gpus.empty() ? sim::visible_gpus(writer->state()) : words.gpus, writer->state());
+      sim::find_load_targets(options.gpus.empty() ? sim::visible_gpus(writer->state()) : options.gpus, writer->state());
   if (!targets) return refuse("sim load", targets.error());
   if (const auto fits = sim::check_load_memory(load, *targets, writer->state()); !fits)
     return refuse("sim load", fits.error());
-  sim::show_as(words.title, argc, argv);
+  sim::show_as(options.title, argc, argv);
   if (const auto done = sim::hold_and_wait(load, *writer, *targets, *sim::simulation_folder()); !done)
     return cannot("sim load", done.error());
   return 0;
@@ -303,9 +303,9 @@ constexpr const char* kSimResetAbout =
     "library, as a load, or by an open device file. The fault `reset` is over then. If a process holds it, the exit\n"
     "status is 1 and the holders are named.\n";
 
-std::string listed(const std::vector<sim::Holder>& holders) {
+std::string listed(const std::vector<sim::DeviceUser>& holders) {
   std::vector<std::string> each;
-  for (const sim::Holder& holder : holders)
+  for (const sim::DeviceUser& holder : holders)
     each.push_back(holder.name.empty() ? fmt::format("{}", holder.pid)
                                        : fmt::format("{} ({})", holder.pid, printable(holder.name)));
   return fmt::format("{}", fmt::join(each, ", "));
@@ -329,7 +329,7 @@ int sim_reset(int argc, char** argv) {
   sim::Mapping mapping;
   if (mapping.open(folder.c_str()) != 0) return cannot(kName, Error{"the simulation has just ended"});
   for (const std::size_t gpu : *gpus)
-    if (const auto holders = sim::holders_of(mapping, folder, static_cast<unsigned>(gpu)); !holders.empty())
+    if (const auto holders = sim::device_users(mapping, folder, static_cast<unsigned>(gpu)); !holders.empty())
       return complain(fmt::format("sim reset: GPU {} is in use by {}", gpu, listed(holders)), kHeld);
   for (const std::size_t gpu : *gpus)
     if (const auto done = writer->end_reset_required(static_cast<unsigned>(gpu)); !done)

@@ -382,7 +382,7 @@ std::vector<std::string> Settings::list(Setting setting) const {
   return all;
 }
 
-std::string Settings::shown(Setting setting) const {
+std::string Settings::one_line(Setting setting) const {
   if (info(setting).kind != SettingKind::steps) return printable(text(setting));
   std::string all;
   for (const std::string& step : list(setting)) all += (all.empty() ? "" : "; ") + printable(step);
@@ -441,7 +441,7 @@ Result<Rule> Settings::idle_option(std::string_view option, std::string_view tex
 std::string settings_text(const Settings& settings) {
   std::vector<Row> rows;
   for (const SettingInfo& row : kSettingTable)
-    rows.push_back({std::string(row.name), or_dash(settings.shown(row.setting)), settings[row.setting].from});
+    rows.push_back({std::string(row.name), or_dash(settings.one_line(row.setting)), settings[row.setting].from});
   if (!settings.notify_address().empty())
     rows.push_back({"notify.address", address_state(settings), "LULL_NOTIFY_ADDRESS"});
   for (const Settings::NamedRule& rule : settings.rules())
@@ -457,7 +457,7 @@ std::string settings_json(const Settings& settings) {
   JsonWriter json(2);
   json.begin_object().key("settings").begin_array();
   for (const SettingInfo& row : kSettingTable) {
-    json.begin_object().member("name", row.name).member_or_null("value", settings.shown(row.setting));
+    json.begin_object().member("name", row.name).member_or_null("value", settings.one_line(row.setting));
     json.member("from", settings[row.setting].from).member("variable", row.variable);
     json.member_or_null("default", row.otherwise).member("meaning", row.meaning).end_object();
   }

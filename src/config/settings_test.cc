@@ -81,7 +81,7 @@ TEST_F(SettingsOf, StepsAreAListOfRulesAndActions) {
         "1h\"\n");
   EXPECT_EQ(good().list(Setting::slurm_steps),
             (std::vector<std::string>{"warned: slurm=comment", "2h: exec=echo a, b; c"}));
-  EXPECT_EQ(good().shown(Setting::slurm_steps), "warned: slurm=comment; 2h: exec=echo a, b; c");
+  EXPECT_EQ(good().one_line(Setting::slurm_steps), "warned: slurm=comment; 2h: exec=echo a, b; c");
   sources.variables = {{"LULL_SLURM_STEPS", "1h: slurm=comment\n 2h: slurm=cancel \n"}};
   EXPECT_EQ(good().list(Setting::slurm_steps), (std::vector<std::string>{"1h: slurm=comment", "2h: slurm=cancel"}));
 }

@@ -269,35 +269,35 @@ std::vector<std::string> obstacles(const FillSettings& settings) {
   return found;
 }
 
-Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::string> command) {
+Result<FillSettings> settle(const FillCommandOptions& options, std::vector<std::string> command) {
   FillSettings settings;
-  settings.idle = TRY(during("--idle", rule_or_span(words.idle, kDefaultIdle)));
-  settings.every = TRY(duration_option("--every", words.every));
+  settings.idle = TRY(during("--idle", rule_or_span(options.idle, kDefaultIdle)));
+  settings.every = TRY(duration_option("--every", options.every));
   if (settings.every < kQuickestSample) return fail("--every: at least " + format_duration(kQuickestSample));
-  settings.confirm = TRY(duration_option("--confirm", words.confirm));
-  settings.people.idle = TRY(duration_option("--user-idle", words.user_idle));
-  settings.people.except_user = comma_list(words.except_user);
-  settings.ignore = words.ignore;
-  settings.ignore_hidden = words.ignore_hidden;
+  settings.confirm = TRY(duration_option("--confirm", options.confirm));
+  settings.people.idle = TRY(duration_option("--user-idle", options.user_idle));
+  settings.people.except_user = comma_list(options.except_user);
+  settings.ignore = options.ignore;
+  settings.ignore_hidden = options.ignore_hidden;
   FillerSettings filler;
   const std::string& program = command[0];
   filler.name = program.substr(program.rfind('/') + 1);
   filler.command = std::move(command);
-  filler.gpus = words.gpus;
-  filler.per_gpu = words.per_gpu;
-  filler.once = words.once;
-  filler.log = words.log;
-  filler.yield = TRY(during("--yield", parse_yield(words.yield)));
-  filler.yield_command = words.yield_command;
-  filler.resume_command = words.resume_command;
-  filler.yield_limit = TRY(limit_option("--yield-limit", words.yield_limit));
-  filler.park_keeps = TRY(during("--park-else", parse_park_else(words.park_else)));
-  TRY(during("--yield park", arrange_parking(filler, words.cuda_checkpoint)));
-  filler.signal = TRY(signal_option("--signal", words.signal));
-  filler.grace = TRY(duration_option("--grace", words.grace));
-  const auto nice = to_double(words.nice);
+  filler.gpus = options.gpus;
+  filler.per_gpu = options.per_gpu;
+  filler.once = options.once;
+  filler.log = options.log;
+  filler.yield = TRY(during("--yield", parse_yield(options.yield)));
+  filler.yield_command = options.yield_command;
+  filler.resume_command = options.resume_command;
+  filler.yield_limit = TRY(limit_option("--yield-limit", options.yield_limit));
+  filler.park_keeps = TRY(during("--park-else", parse_park_else(options.park_else)));
+  TRY(during("--yield park", arrange_parking(filler, options.cuda_checkpoint)));
+  filler.signal = TRY(signal_option("--signal", options.signal));
+  filler.grace = TRY(duration_option("--grace", options.grace));
+  const auto nice = to_double(options.nice);
   if (!nice || *nice < -20 || *nice > 19)
-    return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(words.nice)));
+    return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(options.nice)));
   filler.nice = static_cast<int>(*nice);
   if (filler.yield == YieldWay::park) settings.ignore.emplace_back(kParkTool);
   settings.fillers.push_back(std::move(filler));

@@ -48,6 +48,6 @@ struct FillCommandOptions {
   bool operator==(const FillCommandOptions&) const = default;
 };
 // `command`: what is run, its first word the program. The error names the option.
-Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::string> command);
+Result<FillSettings> settle(const FillCommandOptions& options, std::vector<std::string> command);
 
 }  // namespace lull

@@ -178,7 +178,7 @@ std::string FillSession::status() const {
       if (gpu.unit)
         if (const auto one = running_.find(*gpu.unit); one != running_.end()) {
           gpu.pid = one->second->guard->pid();
-          if (filling_->state(*gpu.unit) == Filling::State::still && !one->second->guard->stands_still())
+          if (filling_->state(*gpu.unit) == Filling::State::still && !one->second->guard->is_paused())
             gpu.state = "being stopped";
         }
   }

@@ -50,19 +50,19 @@ Result<Vendor> vendor_option(const std::string& text) {
   return kVendors[*which];
 }
 
-Result<> read_constraints(const PickOptions& words, PickSettings& settings) {
+Result<> read_constraints(const PickOptions& options, PickSettings& settings) {
   Constraints& constraints = settings.constraints;
-  constraints.name = words.name;
-  constraints.util = TRY(limit("--util", words.util, Metric::util));
-  constraints.mem_util = TRY(limit("--mem-util", words.mem_util, Metric::mem_util));
-  constraints.procs = TRY(limit("--procs", words.procs, Metric::procs));
-  constraints.mem_used = TRY(size_limit("--mem-used", words.mem_used));
-  if (!words.mem_free.empty()) constraints.mem_free = TRY(size_limit("--mem-free", words.mem_free));
-  if (!words.temp.empty()) constraints.temp = TRY(limit("--temp", words.temp, Metric::temp));
-  if (!words.tolerate.empty()) constraints.tolerate = TRY(size("--tolerate", words.tolerate));
-  if (words.mine_ok) constraints.mine = ::geteuid();
-  if (!words.where.empty()) {
-    const auto rule = parse_rule(words.where);
+  constraints.name = options.name;
+  constraints.util = TRY(limit("--util", options.util, Metric::util));
+  constraints.mem_util = TRY(limit("--mem-util", options.mem_util, Metric::mem_util));
+  constraints.procs = TRY(limit("--procs", options.procs, Metric::procs));
+  constraints.mem_used = TRY(size_limit("--mem-used", options.mem_used));
+  if (!options.mem_free.empty()) constraints.mem_free = TRY(size_limit("--mem-free", options.mem_free));
+  if (!options.temp.empty()) constraints.temp = TRY(limit("--temp", options.temp, Metric::temp));
+  if (!options.tolerate.empty()) constraints.tolerate = TRY(size("--tolerate", options.tolerate));
+  if (options.mine_ok) constraints.mine = ::geteuid();
+  if (!options.where.empty()) {
+    const auto rule = parse_rule(options.where);
     if (!rule) return std::unexpected(about("--where", rule.error()));
     auto where = where_rule(*rule);
     if (!where) return std::unexpected(about("--where", where.error()));
@@ -86,9 +86,9 @@ Result<unsigned> holders(std::string_view option, const std::string& text, unsig
 }
 
 // Whoever shares takes the others' work as it is, unless a limit was given by name.
-Result<> read_share(const PickOptions& words, PickSettings& settings) {
-  settings.share = settings.patience = TRY(holders("--share", words.share, 1));
-  if (!words.joinable.empty()) settings.patience = TRY(holders("--joinable", words.joinable, settings.share));
+Result<> read_share(const PickOptions& options, PickSettings& settings) {
+  settings.share = settings.patience = TRY(holders("--share", options.share, 1));
+  if (!options.joinable.empty()) settings.patience = TRY(holders("--joinable", options.joinable, settings.share));
   if (settings.share == 1) return {};
   settings.company = settings.constraints;
   for (Limit* limit :
@@ -98,19 +98,19 @@ Result<> read_share(const PickOptions& words, PickSettings& settings) {
   return {};
 }
 
-Result<> read_holding(const PickOptions& words, PickSettings& settings) {
-  settings.lease = !words.no_lease;
-  if (!words.hold.empty()) settings.hold = TRY(duration_option("--hold", words.hold));
+Result<> read_holding(const PickOptions& options, PickSettings& settings) {
+  settings.lease = !options.no_lease;
+  if (!options.hold.empty()) settings.hold = TRY(duration_option("--hold", options.hold));
   if (settings.hold == Duration::zero()) return fail("--hold 0 would hold nothing: 10m would be right, for example");
-  if (!words.hold_pid.empty()) {
-    const auto pid = to_pid(words.hold_pid);
+  if (!options.hold_pid.empty()) {
+    const auto pid = to_pid(options.hold_pid);
     if (!pid)
-      return fail(fmt::format("--hold-pid {}: the number of a process would be right", printable(words.hold_pid)));
+      return fail(fmt::format("--hold-pid {}: the number of a process would be right", printable(options.hold_pid)));
     settings.hold_pid = *pid;
   }
-  settings.wait = words.waits;
-  if (!words.wait.empty()) settings.wait_limit = TRY(duration_option("--wait", words.wait));
-  if (words.waits && words.wait.empty() && !settings.command.empty() &&
+  settings.wait = options.waits;
+  if (!options.wait.empty()) settings.wait_limit = TRY(duration_option("--wait", options.wait));
+  if (options.waits && options.wait.empty() && !settings.command.empty() &&
       (parse_duration(settings.command.front()) || to_double(settings.command.front())))
     return fail(fmt::format("--wait takes its time after a '=': --wait={}", printable(settings.command.front())));
   if (settings.hold && settings.hold_pid) return fail("--hold and --hold-pid: one of them");
@@ -119,38 +119,38 @@ Result<> read_holding(const PickOptions& words, PickSettings& settings) {
   if (!settings.lease && (settings.hold || settings.hold_pid || settings.wait))
     return fail(fmt::format("--no-lease and --{}: what is not leased can neither be held nor queued for",
                             settings.wait ? "wait" : "hold"));
-  if (!words.format.empty() && !settings.command.empty())
+  if (!options.format.empty() && !settings.command.empty())
     return fail("--format is for a printed choice, not for a command");
   return {};
 }
 
 }  // namespace
 
-Result<PickSettings> settle(const PickOptions& words, std::vector<std::string> command) {
+Result<PickSettings> settle(const PickOptions& options, std::vector<std::string> command) {
   PickSettings settings;
   settings.command = std::move(command);
-  const auto count = to_unsigned(words.count);
-  if (words.count == "all")
+  const auto count = to_unsigned(options.count);
+  if (options.count == "all")
     settings.all = true;
   else if (!count || *count == 0 || *count > 4096)
-    return fail(fmt::format("--count {}: must be a positive number (4096 at most) or 'all'", printable(words.count)));
+    return fail(fmt::format("--count {}: must be a positive number (4096 at most) or 'all'", printable(options.count)));
   else
     settings.count = static_cast<unsigned>(*count);
-  settings.gpus = words.gpus;
-  if (!words.vendor.empty()) settings.vendor = TRY(vendor_option(words.vendor));
-  settings.best_asked_for = !words.best.empty();
+  settings.gpus = options.gpus;
+  if (!options.vendor.empty()) settings.vendor = TRY(vendor_option(options.vendor));
+  settings.best_asked_for = !options.best.empty();
   const bool several = settings.all || settings.count > 1;
-  auto best = parse_best(settings.best_asked_for ? words.best : several ? "topology" : "random");
+  auto best = parse_best(settings.best_asked_for ? options.best : several ? "topology" : "random");
   if (!best) return std::unexpected(about("--best", best.error()));
   settings.best = *best;
-  const auto priority = to_double(words.priority);
+  const auto priority = to_double(options.priority);
   if (!priority || std::fabs(*priority) > 1000 || *priority != std::floor(*priority))
     return fail(
-        fmt::format("--priority {}: a whole number from -1000 to 1000 would be right", printable(words.priority)));
+        fmt::format("--priority {}: a whole number from -1000 to 1000 would be right", printable(options.priority)));
   settings.priority = static_cast<int>(*priority);
-  TRY(read_constraints(words, settings));
-  TRY(read_holding(words, settings));
-  TRY(read_share(words, settings));
+  TRY(read_constraints(options, settings));
+  TRY(read_holding(options, settings));
+  TRY(read_share(options, settings));
   return settings;
 }
 

@@ -16,6 +16,6 @@ struct PickOptions {
   bool waits = false, mine_ok = false, uuid = false, no_lease = false, quiet = false;
 };
 // The error names the option.
-Result<PickSettings> settle(const PickOptions& words, std::vector<std::string> command);
+Result<PickSettings> settle(const PickOptions& options, std::vector<std::string> command);
 
 }  // namespace lull

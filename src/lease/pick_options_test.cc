@@ -12,9 +12,9 @@ using namespace std::chrono_literals;
 using Change = std::function<void(PickOptions&)>;
 
 Result<PickSettings> settled(const Change& change = [](PickOptions&) {}, std::vector<std::string> command = {}) {
-  PickOptions words;
-  change(words);
-  return settle(words, std::move(command));
+  PickOptions options;
+  change(options);
+  return settle(options, std::move(command));
 }
 std::string refusal(const Change& change, std::vector<std::string> command = {}) {
   const auto settings = settled(change, std::move(command));

@@ -34,7 +34,7 @@ bool is_id(std::string_view text) {
 }
 
 // Reads "WORD WORD …"; nothing where there are fewer or more.
-std::optional<std::vector<std::string_view>> words(std::string_view text, std::size_t count) {
+std::optional<std::vector<std::string_view>> split_into(std::string_view text, std::size_t count) {
   auto parts = split(text, ' ');
   if (parts.size() != count) return std::nullopt;
   return parts;
@@ -55,7 +55,7 @@ bool take_line(ParkRecord& record, std::string_view key, std::string_view value)
   if (key == "lease") return record.lease = value, !value.empty();
   if (key == "given-lease") {
     GivenLease one;
-    const auto parts = words(value, 2);
+    const auto parts = split_into(value, 2);
     if (!parts || (*parts)[0].empty() || !number((*parts)[1], one.owner)) return false;
     one.id = (*parts)[0];
     record.given_leases.push_back(one);
@@ -73,23 +73,23 @@ bool take_line(ParkRecord& record, std::string_view key, std::string_view value)
     return true;
   }
   if (key == "owner") {
-    const auto parts = words(value, 2);
+    const auto parts = split_into(value, 2);
     return parts && number((*parts)[0], record.owner) && number((*parts)[1], record.owner_start);
   }
   if (key == "root") {
-    const auto parts = words(value, 2);
+    const auto parts = split_into(value, 2);
     return parts && number((*parts)[0], record.root) && number((*parts)[1], record.root_start);
   }
   if (key == "process") {
     ParkedProcess one;
-    const auto parts = words(value, 2);
+    const auto parts = split_into(value, 2);
     if (!parts || !number((*parts)[0], one.pid) || !number((*parts)[1], one.start_ticks) || one.pid <= 0) return false;
     record.processes.push_back(one);
     return true;
   }
   if (key == "memory") {  // of the process above
     ParkedMemory one;
-    const auto parts = words(value, 3);
+    const auto parts = split_into(value, 3);
     if (!parts || record.processes.empty() || !number((*parts)[2], one.bytes)) return false;
     one.gpu = (*parts)[0];
     one.label = (*parts)[1];

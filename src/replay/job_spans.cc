@@ -225,9 +225,10 @@ std::size_t Fate::next_bit(const Mask& mask, std::size_t from, std::size_t to) {
 namespace {
 
 // Only their users tell whether the two are the same job, though one of them says more of itself: a user has several.
-bool may_be_another(const trace::Holder& a, const trace::Holder& b) {
-  const auto both = [&](auto trace::Holder::* part) { return !(a.*part).empty() && !(b.*part).empty(); };
-  if (both(&trace::Holder::job) || both(&trace::Holder::pids) || both(&trace::Holder::lease)) return false;
+bool may_be_another(const trace::RecordedJob& a, const trace::RecordedJob& b) {
+  const auto both = [&](auto trace::RecordedJob::* part) { return !(a.*part).empty() && !(b.*part).empty(); };
+  if (both(&trace::RecordedJob::job) || both(&trace::RecordedJob::pids) || both(&trace::RecordedJob::lease))
+    return false;
   return !a.job.empty() || !b.job.empty() || !a.pids.empty() || !b.pids.empty();
 }
 

@@ -12,7 +12,7 @@ constexpr std::size_t kOverhead = 32;          // of an allocation, about
 constexpr std::size_t kLeastColumns = 64;      // of a GPU in the picture
 constexpr std::size_t kAllColumns = 1U << 21;  // of all GPUs in the picture
 
-std::string job_label(const trace::Holder& holder, std::size_t number) {
+std::string job_label(const trace::RecordedJob& holder, std::size_t number) {
   std::string name = holder.job;
   if (name.empty() && !holder.pids.empty()) name = holder.pids[0];
   if (name.empty()) name = std::to_string(number + 1);

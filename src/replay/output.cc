@@ -79,7 +79,7 @@ void put_end(JsonWriter& json, const ReplayResult& result, const End& end) {
   json.member("freed_hours", hours(end.freed_seconds));
   json.member("followed_seconds", to_seconds(end.followed));
   if (end.holder > trace::kNobody) {
-    const trace::Holder& holder = result.trace.holders[end.holder];
+    const trace::RecordedJob& holder = result.trace.holders[end.holder];
     json.member_or_null("user", printable(holder.user_text())).member_or_null("job", printable(holder.job));
     json.key("pids").begin_array();
     for (const std::string& pid : holder.pids) json.value(printable(pid));
@@ -277,8 +277,8 @@ std::string ends_csv(const ReplayResult& result) {
       "gpu,time,then,back_after_seconds,followed_seconds,work_lost_hours,freed_hours,user,job,command,host\n";
   for (const End& end : result.ends) {
     const bool told = end.holder > trace::kNobody;
-    const trace::Holder nobody;
-    const trace::Holder& holder = told ? result.trace.holders[end.holder] : nobody;
+    const trace::RecordedJob nobody;
+    const trace::RecordedJob& holder = told ? result.trace.holders[end.holder] : nobody;
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(gpu_text(result, end.gpu)),
                        moment_text(result.trace, end.at), leaving_text(end.how),
                        end.back ? fmt::format("{}", to_seconds(*end.back - end.at)) : "", to_seconds(end.followed),

@@ -128,7 +128,7 @@ std::vector<Hurt> hurt_owners(const ReplayResult& result) {
   std::map<std::tuple<std::string, std::string, std::string>, Hurt> by_name;
   for (const End& end : result.ends) {
     if (!(end.holder > trace::kNobody)) continue;
-    const trace::Holder& holder = result.trace.holders[end.holder];
+    const trace::RecordedJob& holder = result.trace.holders[end.holder];
     std::string user = holder.user_text();
     // Without a user or a command, the job or the processes are the best name there is.
     if (user.empty() && holder.command.empty()) user = holder.job;

@@ -323,7 +323,7 @@ UseByHour Adding::by_hour(const trace::TraceReport& report) {
       hours[shift + i] = gpu->hours.hours()[i];
     std::map<std::pair<std::size_t, int>, float> times;  // of a person, who may have several jobs
     for (const auto& [key, seconds] : gpu->hours.holders()) {
-      const trace::Holder& holder = report.holders[holders_.number_in(key.second)];
+      const trace::RecordedJob& holder = report.holders[holders_.number_in(key.second)];
       const std::string name = holder.user_text().empty() ? holder.job : holder.user_text();
       if (name.empty() || shift + key.first >= result.count) continue;
       const auto [found, made] = people.try_emplace(name, static_cast<int>(result.people.size()));
@@ -352,7 +352,7 @@ ReportResult Adding::finish(trace::TraceReport report) {
     std::string command;
     std::string host = key.gpu < report.gpus.size() ? report.gpus[key.gpu].host : "";
     if (key.holder > trace::kNobody) {
-      const trace::Holder& holder = report.holders[holders_.number_in(key.holder)];
+      const trace::RecordedJob& holder = report.holders[holders_.number_in(key.holder)];
       user = holder.user_text();
       command = holder.command;
       host = holder.host;

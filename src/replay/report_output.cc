@@ -81,8 +81,8 @@ void put_stretches(JsonWriter& json, const ReportResult& result) {
   for (const IdleStretch& one : result.longest) {
     const trace::TraceGpu& gpu = result.trace.gpus[one.gpu];
     json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
-    const trace::Holder nobody_told;
-    const trace::Holder& who = one.holder > trace::kNobody ? result.trace.holders[one.holder] : nobody_told;
+    const trace::RecordedJob nobody_told;
+    const trace::RecordedJob& who = one.holder > trace::kNobody ? result.trace.holders[one.holder] : nobody_told;
     json.member_or_null("host", printable(gpu.host)).member_or_null("user", printable(who.user_text()));
     json.member_or_null("command", printable(who.command)).member_or_null("job", printable(who.job));
     json.member("from", moment_text(result.trace, one.from)).member("to", moment_text(result.trace, one.to));

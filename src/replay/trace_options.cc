@@ -24,19 +24,19 @@ namespace {
 
 constexpr std::size_t kLeastMemory = 64 << 20;
 
-Result<> read_prometheus(const TraceCommandOptions& words, TracesToRead& traces) {
+Result<> read_prometheus(const TraceCommandOptions& options, TracesToRead& traces) {
   trace::PrometheusQuery query;
-  query.url = TRY(trace::url_of_prometheus(words.traces[0]));
-  if (words.traces.size() > 1) return fail("prometheus:URL is read by itself, without other traces");
+  query.url = TRY(trace::url_of_prometheus(options.traces[0]));
+  if (options.traces.size() > 1) return fail("prometheus:URL is read by itself, without other traces");
   if (!traces.range.from)
     return fail("of a Prometheus a time must be said: --last 30d, or --from 2026-11-01 with or without --to");
   constexpr std::int64_t kMillisecond = 1'000'000;
   query.from = traces.range.from->moment / kMillisecond;
   const std::int64_t now = SystemClock().wall().time_since_epoch().count();
   query.to = (traces.range.to ? std::min(traces.range.to->moment, now) : now) / kMillisecond;
-  query.match = words.match;
-  query.token_file = words.token_file;
-  query.save = words.save;
+  query.match = options.match;
+  query.token_file = options.token_file;
+  query.save = options.save;
   traces.paths.clear();
   traces.prometheus = std::move(query);
   return {};
@@ -46,28 +46,29 @@ bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == 
 
 }  // namespace
 
-Result<> settle(const TraceCommandOptions& words, TracesToRead& traces) {
-  traces.paths = words.traces;
-  traces.range = TRY(time_range_option(words.last, words.from, words.to, SystemClock().wall()));
+Result<> settle(const TraceCommandOptions& options, TracesToRead& traces) {
+  traces.paths = options.traces;
+  traces.range = TRY(time_range_option(options.last, options.from, options.to, SystemClock().wall()));
   const auto from_server = [](const std::string& name) { return name.starts_with(trace::kPrometheusPrefix); };
-  if (std::ranges::any_of(words.traces, from_server)) {
-    if (!from_server(words.traces[0])) return fail("prometheus:URL is read by itself, without other traces");
-    TRY(read_prometheus(words, traces));
+  if (std::ranges::any_of(options.traces, from_server)) {
+    if (!from_server(options.traces[0])) return fail("prometheus:URL is read by itself, without other traces");
+    TRY(read_prometheus(options, traces));
   } else {
-    for (const auto& [option, text] : {std::pair{"--match", &words.match}, std::pair{"--token-file", &words.token_file},
-                                       std::pair{"--save", &words.save}})
+    for (const auto& [option, text] :
+         {std::pair{"--match", &options.match}, std::pair{"--token-file", &options.token_file},
+          std::pair{"--save", &options.save}})
       if (!text->empty()) return fail(fmt::format("{} is for prometheus:URL, and this is a file", option));
   }
-  if (!words.gap.empty()) traces.gap = TRY(duration_option("--gap", words.gap));
+  if (!options.gap.empty()) traces.gap = TRY(duration_option("--gap", options.gap));
   if (traces.gap == Duration::zero()) return fail("--gap 0 would leave nothing seen: more than 0 would be right");
-  if (!words.every.empty()) traces.every = TRY(duration_option("--every", words.every));
+  if (!options.every.empty()) traces.every = TRY(duration_option("--every", options.every));
   if (traces.every == Duration::zero()) return fail("--every: more than 0 would be right");
-  traces.columns = TRY(trace::parse_columns(words.columns));
-  auto labels = trace::parse_columns(words.labels);
+  traces.columns = TRY(trace::parse_columns(options.columns));
+  auto labels = trace::parse_columns(options.labels);
   if (!labels) return std::unexpected(std::move(labels).error().during("--labels"));
   for (trace::ColumnChoice& label : *labels) label.option = "--labels";
   traces.columns.insert(traces.columns.end(), labels->begin(), labels->end());
-  traces.threads = words.threads;
+  traces.threads = options.threads;
   return {};
 }
 

@@ -29,7 +29,7 @@ struct TraceCommandOptions {
   std::string token_file;
   std::string save;
 };
-Result<> settle(const TraceCommandOptions& words, TracesToRead& traces);
+Result<> settle(const TraceCommandOptions& options, TracesToRead& traces);
 
 Result<Per> read_per(const std::string& text);                              // gpu, job, host, all
 Result<ReportBy> read_by(const std::string& text);                          // user, command, host, all

@@ -50,11 +50,11 @@ std::string recording_json(const std::string& folder, const trace::Recording& se
 }
 
 replay::TraceCommandOptions traces_of(const std::string& folder) {
-  replay::TraceCommandOptions words;
-  words.traces = {folder};
-  words.last = kShownTime;
-  words.threads = 1;
-  return words;
+  replay::TraceCommandOptions options;
+  options.traces = {folder};
+  options.last = kShownTime;
+  options.threads = 1;
+  return options;
 }
 
 // The object of `lull report --last 30d --by-hour --json`, and when it was made.

@@ -116,7 +116,7 @@ void EachSession::listen() {
       if (!wish) return answered("refused: that is no question of lull's");
       return answered(on_keep(other->first,
                               fmt::format("{} (uid {}), by {},", user_name(other->first), other->first, who),
-                              wish->first, wish->second));
+                              asked->first, asked->second));
     }
     const auto asked = read_keep_question(question);
     answered(asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's");

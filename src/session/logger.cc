@@ -70,16 +70,16 @@ void Logger::say(Level level, std::string_view event, std::string_view text, std
   (void)write_all(STDERR_FILENO, line);
 }
 
-Result<> check(const LogOptions& words) {
+Result<> check(const LogOptions& options) {
   constexpr std::array<std::string_view, 2> kFormats = {"text", "json"};
-  TRY(choice_option("--log-format", words.log_format, kFormats));
-  if (words.quiet && words.verbose) return fail("--quiet and --verbose contradict each other");
+  TRY(choice_option("--log-format", options.log_format, kFormats));
+  if (options.quiet && options.verbose) return fail("--quiet and --verbose contradict each other");
   return {};
 }
 
-Logger make_logger(const LogOptions& words, const Clock& clock) {
-  const Level least = words.quiet ? Level::important : words.verbose ? Level::debug : Level::note;
-  return {words.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};
+Logger make_logger(const LogOptions& options, const Clock& clock) {
+  const Level least = options.quiet ? Level::important : options.verbose ? Level::debug : Level::note;
+  return {options.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};
 }
 
 }  // namespace lull

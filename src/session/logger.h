@@ -48,7 +48,7 @@ struct LogOptions {
   bool quiet = false;
   bool verbose = false;
 };
-Result<> check(const LogOptions& words);
-Logger make_logger(const LogOptions& words, const Clock& clock);  // they have been checked
+Result<> check(const LogOptions& options);
+Logger make_logger(const LogOptions& options, const Clock& clock);  // they have been checked
 
 }  // namespace lull

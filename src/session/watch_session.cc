@@ -182,11 +182,11 @@ Result<> settle_watch(const WatchOptions& words, const Settings& known, SessionS
   settings.every = TRY(duration_option("--every", words.every));
   if (settings.every < kFastest) return fail("--every: at least " + format_duration(kFastest));
   if (settings.every > kSlowest) return fail("--every: at most " + format_duration(kSlowest) + " would be right");
-  settings.delay = TRY(duration_option("--delay", words.delay));
-  settings.gpus = words.gpus;
-  settings.missing = TRY(missing_option(words.missing));
-  TRY(check(words.console));
-  settings.also = TRY(Also::parse(words.also));
+  settings.delay = TRY(duration_option("--delay", options.delay));
+  settings.gpus = options.gpus;
+  settings.missing = TRY(missing_option(options.missing));
+  TRY(check(options.console));
+  settings.also = TRY(Also::parse(options.also));
   return {};
 }
 

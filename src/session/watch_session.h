@@ -64,7 +64,7 @@ struct WatchOptions {
   LogOptions console = {};
 };
 
-Result<> settle_watch(const WatchOptions& words, const Settings& known, SessionSettings& settings);
+Result<> settle_watch(const WatchOptions& options, const Settings& known, SessionSettings& settings);
 // "util < 1 for 30m (idle)", or the rule alone where it was given as one.
 std::string rule_text(const Settings& known, const std::string& given, const Rule& rule);
 // What is valid but surely not meant, as a rule without `for`: a line each.

@@ -25,7 +25,7 @@ std::optional<Duration> seconds(std::string_view text) {
   return Duration(static_cast<std::int64_t>(*number * 1e9));
 }
 
-std::string words(Duration time) { return fmt::format("{:.3f}", to_seconds(time)); }
+std::string seconds_text(Duration time) { return fmt::format("{:.3f}", to_seconds(time)); }
 
 // The first blank-separated word, taken off.
 std::string_view take_word(std::string_view& rest) {
@@ -44,8 +44,9 @@ std::string to_line(const Answer& one) {
   if (one.restarts) line += fmt::format(" restarts={}", *one.restarts);
   if (one.gpus) line += fmt::format(" gpus={}", *one.gpus);
   if (!one.numbers.empty()) line += fmt::format(" numbers={}", fmt::join(one.numbers, ","));
-  line += fmt::format(" age={} every={} held={}", words(one.age), words(one.every), words(one.held));
-  if (one.yes_in) line += " yes_in=" + words(*one.yes_in);
+  line +=
+      fmt::format(" age={} every={} held={}", seconds_text(one.age), seconds_text(one.every), seconds_text(one.held));
+  if (one.yes_in) line += " yes_in=" + seconds_text(*one.yes_in);
   // A plain yes of many nodes is to stay short; the word has to be there, since it says that the line is whole.
   return line + " why=" + (one.says == Says::yes ? "" : printable(one.why));
 }

@@ -36,7 +36,7 @@ bool share_one(const std::vector<std::string>& a, const std::vector<std::string>
 
 }  // namespace
 
-std::optional<bool> Holder::compare(const Holder& later) const {
+std::optional<bool> RecordedJob::compare(const RecordedJob& later) const {
   if (!job.empty() && !later.job.empty()) return job == later.job;
   if (!pids.empty() && !later.pids.empty()) return share_one(pids, later.pids);
   if (!lease.empty() && !later.lease.empty()) return lease == later.lease;
@@ -44,14 +44,14 @@ std::optional<bool> Holder::compare(const Holder& later) const {
   return std::nullopt;
 }
 
-std::string Holder::user_text() const {
+std::string RecordedJob::user_text() const {
   std::string text;
   for (const std::string& user : users) text += (text.empty() ? "" : ", ") + user;
   return text;
 }
 
 float Holders::find(const std::vector<Role>& roles, const std::vector<std::string>& cells) {
-  Holder holder;
+  RecordedJob holder;
   std::string key;
   bool told = false;
   bool nobody = false;
@@ -82,26 +82,26 @@ float Holders::find(const std::vector<Role>& roles, const std::vector<std::strin
   return entry->second;
 }
 
-const Holder& KnownHolders::operator[](float number) const {
+const RecordedJob& KnownHolders::operator[](float number) const {
   return number < kFirst ? (*told_)[number] : joined_[static_cast<std::size_t>(number - kFirst)];
 }
 
 float KnownHolders::joined(float before, float now) {
   if (!(before > kNobody) || before == now) return now;
-  const Holder& earlier = (*this)[before];
-  Holder all = (*this)[now];
+  const RecordedJob& earlier = (*this)[before];
+  RecordedJob all = (*this)[now];
   bool lacks = false;
-  const auto take = [&](auto Holder::* part) {
+  const auto take = [&](auto RecordedJob::* part) {
     if (!(all.*part).empty() || (earlier.*part).empty()) return;
     all.*part = earlier.*part;
     lacks = true;
   };
-  take(&Holder::job);
-  take(&Holder::pids);
-  take(&Holder::users);
-  take(&Holder::command);
-  take(&Holder::lease);
-  take(&Holder::host);
+  take(&RecordedJob::job);
+  take(&RecordedJob::pids);
+  take(&RecordedJob::users);
+  take(&RecordedJob::command);
+  take(&RecordedJob::lease);
+  take(&RecordedJob::host);
   if (!lacks || joined_.size() >= Holders::kMost) return now;
   const auto [entry, fresh] = by_pair_.try_emplace({before, now}, kFirst + static_cast<float>(joined_.size()));
   if (fresh) joined_.push_back(std::move(all));
@@ -110,7 +110,7 @@ float KnownHolders::joined(float before, float now) {
 
 void KnownHolders::append_to(Holders& told) {
   offset_ = static_cast<float>(told.size());
-  for (const Holder& holder : joined_) told.append(holder);
+  for (const RecordedJob& holder : joined_) told.append(holder);
 }
 
 }  // namespace lull::trace

@@ -18,7 +18,7 @@ namespace lull::trace {
 inline constexpr float kNobody = 0;
 inline constexpr float kNoRow = -1;  // on common ticks: the GPU showed nothing at all
 
-struct Holder {
+struct RecordedJob {
   std::string job;
   std::vector<std::string> pids;
   std::vector<std::string> users;
@@ -28,9 +28,9 @@ struct Holder {
 
   // Whether the one may be the other a little later: a job whose set of processes changes is still there while one of
   // them is. Where nothing can be compared they are taken for the same: that a job ended must be seen.
-  bool same_job(const Holder& later) const { return compare(later).value_or(true); }
+  bool same_job(const RecordedJob& later) const { return compare(later).value_or(true); }
   // Nothing where the two have nothing in common that could be compared.
-  std::optional<bool> compare(const Holder& other) const;
+  std::optional<bool> compare(const RecordedJob& other) const;
   std::string user_text() const;  // "alice", "alice, bob"; empty: not told
 };
 
@@ -42,12 +42,12 @@ class Holders {
 
   // The number of what the cells of a row say.
   float find(const std::vector<Role>& roles, const std::vector<std::string>& cells);
-  const Holder& operator[](float number) const { return all_[static_cast<std::size_t>(number)]; }
+  const RecordedJob& operator[](float number) const { return all_[static_cast<std::size_t>(number)]; }
   std::size_t size() const { return all_.size(); }
-  void append(const Holder& holder) { all_.push_back(holder); }
+  void append(const RecordedJob& holder) { all_.push_back(holder); }
 
  private:
-  std::vector<Holder> all_;
+  std::vector<RecordedJob> all_;
   std::unordered_map<std::string, float> known_;
 };
 
@@ -58,7 +58,7 @@ class KnownHolders {
   void meet(const Holders& told) { told_ = &told; }
 
   // Of the trace, or joined.
-  const Holder& operator[](float number) const;
+  const RecordedJob& operator[](float number) const;
   bool same_job(float a, float b) const { return a == b || (*this)[a].same_job((*this)[b]); }
   // What `now` says, and what it lacks as `before` had it: the same job a little earlier, or not told.
   float joined(float before, float now);
@@ -69,7 +69,7 @@ class KnownHolders {
  private:
   static constexpr float kFirst = Holders::kMost;
   const Holders* told_ = nullptr;
-  std::vector<Holder> joined_;
+  std::vector<RecordedJob> joined_;
   std::map<std::pair<float, float>, float> by_pair_;
   float offset_ = 0;
 };

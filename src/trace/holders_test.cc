@@ -58,9 +58,9 @@ TEST(Holders, NobodyIsNotTheSameAsNotTold) {
 }
 
 TEST(Holders, WhatCannotBeComparedIsTakenForTheSame) {
-  Holder by_pid;
+  RecordedJob by_pid;
   by_pid.pids = {"1"};
-  Holder by_user;
+  RecordedJob by_user;
   by_user.users = {"bob"};
   EXPECT_TRUE(by_pid.same_job(by_user));
 }
@@ -139,11 +139,11 @@ TEST(Holders, AreReadFromTheProcessesOfADocument) {
   const auto report = read_whole(file, seen);
   ASSERT_TRUE(report);
   ASSERT_EQ(report->holders.size(), 3U);
-  const Holder& first = report->holders[1];
+  const RecordedJob& first = report->holders[1];
   EXPECT_EQ(first.pids, (std::vector<std::string>{"17"}));
   EXPECT_EQ(first.user_text(), "ada");
   EXPECT_EQ(first.command, "python3 train.py");
-  const Holder& second = report->holders[2];
+  const RecordedJob& second = report->holders[2];
   EXPECT_EQ(second.pids, (std::vector<std::string>{"18", "19"}));
   EXPECT_EQ(second.user_text(), "ada, bob");
   EXPECT_EQ(second.command, "python eval.py");

@@ -23,11 +23,12 @@ constexpr std::size_t kLeastPacking = 8;  // how much smaller a trace is at leas
 
 }  // namespace
 
-std::string shown(const std::string& path) { return path == "-" ? "standard input" : printable(path); }
+std::string printable_path(const std::string& path) { return path == "-" ? "standard input" : printable(path); }
 
 Result<ByteSource> open_source(const File& file) {
   if (!file.spool) return ByteSource::open(file.path);
-  if (::lseek(file.spool.get(), 0, SEEK_SET) != 0) return fail(errno, "seek in the copy of " + shown(file.path));
+  if (::lseek(file.spool.get(), 0, SEEK_SET) != 0)
+    return fail(errno, "seek in the copy of " + printable_path(file.path));
   const int copy = ::fcntl(file.spool.get(), F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return fail(errno, "read " + file.path);
   return ByteSource::from(Fd(copy), file.path);
@@ -57,7 +58,7 @@ Result<> Pass::read_file() {
   if (outcome_ != Outcome::done) return {};
   if (!chunker.source().damage().empty())
     report_.notes.push_back(
-        fmt::format("{}: {}; what came before it is used", shown(file.path), chunker.source().damage()));
+        fmt::format("{}: {}; what came before it is used", printable_path(file.path), chunker.source().damage()));
   report_.bytes += chunker.source().taken();
   before_ += file.size;
   if (file_rows_ > 0) return {};
@@ -66,7 +67,7 @@ Result<> Pass::read_file() {
     why += fmt::format("; line {}: {}", report_.first_bad.back().line, report_.first_bad.back().why);
   else if (file_bad_ == 0)
     why += ": nothing follows the header";
-  return fail(shown(file.path) + ": " + why);
+  return fail(printable_path(file.path) + ": " + why);
 }
 
 // What was found damaged is read from the file itself, from the beginning.
@@ -120,11 +121,11 @@ Result<> Pass::check_units() const {
       return fail(
           fmt::format("{}: no value of '{}' is above 1 and some have decimals: a fraction of 1, or per cent? "
                       "say which: --columns '{}={}:fraction' or '{}={}:percent'",
-                      shown(files_[file_].path), name, row.name, name, row.name, name));
+                      printable_path(files_[file_].path), name, row.name, name, row.name, name));
     if (row.unit == Unit::watts && hint.above_2000 * 2 > hint.known)
       return fail(
           fmt::format("{}: '{}' would mean more than 2 kW a card: say its unit: --columns '{}={}:mW' or '{}={}:W'",
-                      shown(files_[file_].path), name, row.name, name, row.name, name));
+                      printable_path(files_[file_].path), name, row.name, name, row.name, name));
   }
   return {};
 }
@@ -137,7 +138,7 @@ Result<> Pass::finish_file() {
     report_.notes.push_back(
         fmt::format("{}: after {} the clock goes back an hour, as at the end of summer time: later "
                     "times are counted on",
-                    shown(files_[file_].path), format_time(*at, false)));
+                    printable_path(files_[file_].path), format_time(*at, false)));
   if (sequence_->by_place()) {
     const Sequence& sequence = *sequence_;
     sequence_->finish(worker.batch);
@@ -147,8 +148,8 @@ Result<> Pass::finish_file() {
           fmt::format("{}: {} tick{} had other than {} rows, followed such a tick, or began at an unclear place: all "
                       "GPUs are unknown "
                       "there; a recording with the index tells them apart",
-                      shown(files_[file_].path), sequence.unclear_ticks(), sequence.unclear_ticks() == 1 ? "" : "s",
-                      files_[file_].schema.gpus_in_a_tick));
+                      printable_path(files_[file_].path), sequence.unclear_ticks(),
+                      sequence.unclear_ticks() == 1 ? "" : "s", files_[file_].schema.gpus_in_a_tick));
   }
   return {};
 }
@@ -220,8 +221,8 @@ Result<> Pass::consume(Worker& worker) {
   for (const BadLine& bad : batch.first_bad)
     if (report_.first_bad.size() < kShownBad) report_.first_bad.push_back({file.path, line_ + bad.line, bad.why});
   if (batch.new_header)
-    return fail(fmt::format("{}: line {}: the columns change to '{}'; cut the file in two there", shown(file.path),
-                            line_ + batch.new_header->line, batch.new_header->why));
+    return fail(fmt::format("{}: line {}: the columns change to '{}'; cut the file in two there",
+                            printable_path(file.path), line_ + batch.new_header->line, batch.new_header->why));
   line_ += batch.lines;
   hints_.resize(std::max(hints_.size(), batch.hints.size()));
   for (std::size_t slot = 0; slot < batch.hints.size(); ++slot) hints_[slot] += batch.hints[slot];
@@ -275,7 +276,7 @@ Result<> Pass::keep_within_memory() {
     return fail(
         fmt::format("{}: its rows are too far out of order to be sorted in {} MiB of memory; sort it by time, "
                     "or allow more (--memory)",
-                    shown(files_[file_].path), options_.memory >> 20));
+                    printable_path(files_[file_].path), options_.memory >> 20));
   bytes = 0;
   served_ = 0;
   for (std::size_t gpu = from_; gpu < series_.size(); ++gpu) {
@@ -307,7 +308,7 @@ Result<> Pass::learn_gpus(Worker& worker) {
     if (found.fresh) {
       if (registry_.size() > kMostGpus)
         return fail(fmt::format("{}: more than {} GPUs: does the column that names them hold something else?",
-                                shown(file.path), kMostGpus));
+                                printable_path(file.path), kMostGpus));
       last_.push_back(Instant::min());
       met_in_.push_back(file_);
       serve(found.gpu);
@@ -321,7 +322,7 @@ Result<> Pass::learn_gpus(Worker& worker) {
     met_in_[found.gpu] = file_;
   }
   if (ticks_ && registry_.size() > options_.gpus)
-    return fail(fmt::format("{}: it changed while it was read", shown(file.path)));
+    return fail(fmt::format("{}: it changed while it was read", printable_path(file.path)));
   return {};
 }
 

@@ -36,7 +36,7 @@ struct File {
 };
 
 Result<ByteSource> open_source(const File& file);
-std::string shown(const std::string& path);  // in a message
+std::string printable_path(const std::string& path);  // in a message
 
 // Which GPU a row is of. A UUID names a GPU for good, in every file; an index (or
 // whatever --columns gpu= chose) names one within its host. Rows whose UUID reads

@@ -43,7 +43,8 @@ Result<std::string> read_head(File& file) {
   std::string head(kHeadBytes, '\0');
   head.resize(TRY(source.read(head.data(), head.size())));
   if (head.empty())
-    return fail(shown(file.path) + ": it is empty" + (source.damage().empty() ? "" : " (" + source.damage() + ")"));
+    return fail(printable_path(file.path) + ": it is empty" +
+                (source.damage().empty() ? "" : " (" + source.damage() + ")"));
   if (const std::size_t end = head.rfind('\n'); head.size() == kHeadBytes && end != std::string::npos)
     head.resize(end + 1);
   return head;
@@ -137,10 +138,10 @@ Result<File> open_trace(const std::string& path, const TraceOptions& options) {
   }
   const std::string head = TRY(read_head(file));
   auto schema = recognise(head, {options.columns, options.metrics, options.every.has_value()});
-  if (!schema) return std::unexpected(std::move(schema).error().during(shown(path)));
+  if (!schema) return std::unexpected(std::move(schema).error().during(printable_path(path)));
   file.schema = *std::move(schema);
   if (auto learned = file.schema.partial ? survey(file) : look_at_rows(file, options); !learned)
-    return std::unexpected(std::move(learned).error().during(shown(path)));
+    return std::unexpected(std::move(learned).error().during(printable_path(path)));
   if (!file.spool && options.columns.empty()) file.rollup = RollUp::find(path, file.schema);
   return file;
 }
@@ -172,23 +173,23 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
     state->files.push_back(TRY(open_trace(path, state->options)));
     struct stat status{};
     if (path != "-" && ::stat(path.c_str(), &status) == 0 && !opened.insert({status.st_dev, status.st_ino}).second)
-      return fail(shown(path) + ": given twice");
+      return fail(printable_path(path) + ": given twice");
   }
   for (const File& file : state->files) {
     const Schema& schema = file.schema;
     if (!state->options.range.all() && (!schema.timed || !schema.from_epoch))
       return fail(fmt::format("{}: its times do not say which day it was: --last, --from and --to cannot be obeyed",
-                              shown(file.path)));
+                              printable_path(file.path)));
     if (schema.timed != state->files.front().schema.timed)
-      return fail(fmt::format("{} has times and {} has none: they cannot be one trace", shown(file.path),
-                              shown(state->files.front().path)));
+      return fail(fmt::format("{} has times and {} has none: they cannot be one trace", printable_path(file.path),
+                              printable_path(state->files.front().path)));
     if (schema.gpus_in_a_tick > 1)
       state->notes.push_back(
           fmt::format("{}: no column tells GPUs apart; each tick has {} rows, taken as GPUs 0 to {} by their place",
-                      shown(file.path), schema.gpus_in_a_tick, schema.gpus_in_a_tick - 1));
+                      printable_path(file.path), schema.gpus_in_a_tick, schema.gpus_in_a_tick - 1));
     else if (!schema.names_gpus() && !schema.one_gpu)
       state->notes.push_back(
-          fmt::format("{}: no column tells GPUs apart; taken as one GPU (--columns gpu=…)", shown(file.path)));
+          fmt::format("{}: no column tells GPUs apart; taken as one GPU (--columns gpu=…)", printable_path(file.path)));
   }
   // Rotated files in any order are read from the oldest on.
   std::stable_sort(state->files.begin(), state->files.end(), [](const File& a, const File& b) {
@@ -250,7 +251,7 @@ Result<TraceReport> TraceReader::read(TraceSink& sink) {
     }
     for (const TraceGpu& gpu : report.gpus) report.samples += gpu.samples;
     if (report.samples == 0 && !state_->options.range.all())
-      return fail(fmt::format("{}{}: no row {}", shown(state_->files.front().path),
+      return fail(fmt::format("{}{}: no row {}", printable_path(state_->files.front().path),
                               state_->files.size() > 1 ? " and the others" : "", format_range(state_->options.range)));
     report.metrics = available();
     report.notes.insert(report.notes.begin(), state_->notes.begin(), state_->notes.end());

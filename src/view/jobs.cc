@@ -100,7 +100,7 @@ double JobRows::weight(std::size_t row, std::size_t order) const {
   return one.idle_for ? to_seconds(*one.idle_for) : kUnknown;
 }
 
-std::string JobRows::words(std::size_t row) const {
+std::string JobRows::search_text(std::size_t row) const {
   const JobRow& one = view_.rows[row];
   return lowered(fmt::format("{} {} {} gpu{} {}", one.job, joined(one.users), one.nodes, gpus_of(one), one.command));
 }

@@ -151,7 +151,7 @@ double LeaseRows::weight(std::size_t row, std::size_t order) const {
   return seen.idle_for ? seconds(*seen.idle_for) : kUnknown;
 }
 
-std::string LeaseRows::words(std::size_t row) const {
+std::string LeaseRows::search_text(std::size_t row) const {
   if (row >= view_.state.leases.size()) {
     const TicketInfo& ticket = view_.state.tickets[row - view_.state.leases.size()];
     return lowered(

@@ -51,7 +51,7 @@ class LeaseRows : public LiveRows {
   std::string_view noun() const override { return "lease"; }
   std::span<const std::string_view> orders() const override;
   double weight(std::size_t row, std::size_t order) const override;
-  std::string words(std::size_t row) const override;
+  std::string search_text(std::size_t row) const override;
   std::string summary() const override { return leases_summary(view_); }
   std::vector<std::string> table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
                                  const Screen& screen) const override;

@@ -79,7 +79,7 @@ std::vector<std::size_t> LiveScreen::chosen(const LiveRows& rows) const {
   std::vector<std::size_t> shown(rows.size());
   std::iota(shown.begin(), shown.end(), std::size_t{0});
   if (!filter_.empty())
-    std::erase_if(shown, [&](std::size_t row) { return !rows.words(row).contains(lowered(filter_)); });
+    std::erase_if(shown, [&](std::size_t row) { return !rows.search_text(row).contains(lowered(filter_)); });
   if (const std::size_t order = order_ % rows.orders().size(); order > 0)
     std::ranges::stable_sort(shown, std::greater<>(), [&](std::size_t row) {
       const double weight = rows.weight(row, order);
@@ -263,7 +263,7 @@ std::string basis_text(Basis basis, double coverage) {
 
 std::span<const std::string_view> StatusRows::orders() const { return kStatusOrders; }
 
-std::string StatusRows::words(std::size_t row) const {
+std::string StatusRows::search_text(std::size_t row) const {
   const Device& device = view_.snapshot.inventory->devices[view_.devices[row]];
   const Reading& reading = view_.snapshot.readings[view_.devices[row]];
   std::string text = fmt::format("gpu{} {} {} ", device.label(), device.name, device.uuid);

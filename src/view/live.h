@@ -61,7 +61,7 @@ class LiveRows {
   virtual std::span<const std::string_view> orders() const = 0;  // by what they can be sorted; the first: as they come
   // The greatest comes first; what is unknown is NaN, and comes last.
   virtual double weight(std::size_t row, std::size_t order) const = 0;
-  virtual std::string words(std::size_t row) const = 0;  // by which a person may look for it, in small letters
+  virtual std::string search_text(std::size_t row) const = 0;  // by which a person may look for it, in small letters
   virtual std::string summary() const = 0;
   // Titles, then a line for each of `rows`; the place of the marked one among them.
   virtual std::vector<std::string> table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
@@ -111,7 +111,7 @@ class StatusRows : public LiveRows {
   std::string_view noun() const override { return "GPU"; }
   std::span<const std::string_view> orders() const override;
   double weight(std::size_t row, std::size_t order) const override;
-  std::string words(std::size_t row) const override;
+  std::string search_text(std::size_t row) const override;
   std::string summary() const override { return status_summary(view_); }
   std::vector<std::string> table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
                                  const Screen& screen) const override;
