@@ -90,6 +90,7 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.option("--user-idle", command.user_idle,
               "start nothing if a user typed at a terminal within this time; 0: ignore terminals")
       .value("TIME");
+  line.option(shared::kHours, command.hours, "fill");
   line.each(shared::kExceptUser, command.except_user, "typing is ignored, as your own always is (default: none)");
   line.each("--ignore", command.ignore,
             "exact name of a program that may have GPUs open (default: monitoring programs)")

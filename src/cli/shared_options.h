@@ -42,6 +42,8 @@ inline constexpr SharedOption kEvidence{
 inline constexpr SharedOption kDryRun{"--dry-run", "", "only say what would be done{}"};
 inline constexpr SharedOption kRequireGpu{"--require-gpu", "", "{} if no GPU can be read (125)"};
 inline constexpr SharedOption kNoCgroup{"--no-cgroup", "", "{}, without a cgroup"};
+inline constexpr SharedOption kHours{"--hours", "SPAN,…",
+                                     "{} only in these hours of the day, such as 20-08 (default: always)"};
 inline constexpr SharedOption kLimit{"--limit", "TIME", "how long {} may take"};
 inline constexpr SharedOption kParkElse{"--park-else", "end|keep", "what is done with {}"};
 inline constexpr SharedOption kCudaCheckpoint{"--cuda-checkpoint", "PATH", "the tool that parks (default: {})"};

@@ -113,9 +113,7 @@ void add_each_options(CommandLine& line, WatchCommand& command, const Settings& 
   line.flag("--slurm-order", command.slurm_order,
             "with --from: the exporters number GPUs as Slurm does; `lull slurm check` on each node says whether "
             "(default: only jobs that have all GPUs of their nodes are judged)");
-  line.option("--hours", options.hours,
-              "with --per: act only in these hours of the day, such as 20-08 (default: always)")
-      .value("SPAN,…");
+  line.option(shared::kHours, options.hours, "with --per: act");
   line.option("--keep-at-most", options.keep_at_most, "with --per: the most time that `lull keep` can get")
       .value("TIME");
 }

@@ -377,13 +377,14 @@ TEST(FillUnits, GpusThatAreNotThereAreAMistakeUnlessTheyMayBeAbsent) {
 }
 
 TEST(FillCommandOptionsTest, OptionsBecomeSettings) {
-  FillCommandOptions words;
-  words.gpus = "0";
-  words.nice = "5";
-  words.yield = "pause";
-  words.signal = "INT";
-  words.user_idle = "1m";
-  const auto settings = settle(words, {"/usr/bin/work", "-x"});
+  FillCommandOptions options;
+  options.gpus = "0";
+  options.nice = "5";
+  options.yield = "pause";
+  options.signal = "INT";
+  options.user_idle = "1m";
+  options.hours = "22-06";
+  const auto settings = settle(options, {"/usr/bin/work", "-x"});
   ASSERT_TRUE(settings);
   const FillerSettings& filler = settings->fillers.at(0);
   EXPECT_EQ(filler.name, "work");
@@ -391,6 +392,8 @@ TEST(FillCommandOptionsTest, OptionsBecomeSettings) {
   EXPECT_EQ(filler.yield, YieldWay::pause);
   EXPECT_EQ(filler.signal, SIGINT);
   EXPECT_EQ(settings->people.idle, 1min);
+  EXPECT_TRUE(filler.hours.contain_minute(23 * 60));
+  EXPECT_FALSE(filler.hours.contain_minute(12 * 60));
   const auto refused = [](auto change) {
     FillCommandOptions wrong;
     change(wrong);
@@ -405,6 +408,7 @@ TEST(FillCommandOptionsTest, OptionsBecomeSettings) {
   EXPECT_EQ(refused([](FillCommandOptions& one) { one.nice = "-20"; }), "");
   EXPECT_NE(refused([](FillCommandOptions& one) { one.yield = "no"; }).find("--yield"), std::string::npos);
   EXPECT_NE(refused([](FillCommandOptions& one) { one.idle = "no"; }).find("--idle"), std::string::npos);
+  EXPECT_NE(refused([](FillCommandOptions& one) { one.hours = "22"; }).find("--hours"), std::string::npos);
 }
 
 TEST(FillStatusTest, ShowsWhoIsOnAGpuOrNext) {

@@ -299,6 +299,7 @@ Result<FillSettings> settle(const FillCommandOptions& options, std::vector<std::
   if (!nice || *nice < -20 || *nice > 19)
     return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(options.nice)));
   filler.nice = static_cast<int>(*nice);
+  if (!options.hours.empty()) filler.hours = TRY(during("--hours", Hours::parse(options.hours)));
   if (filler.yield == YieldWay::park) settings.ignore.emplace_back(kParkTool);
   settings.fillers.push_back(std::move(filler));
   return settings;

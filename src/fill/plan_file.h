@@ -40,6 +40,7 @@ struct FillCommandOptions {
   bool once = false;
   std::string log;
   std::string nice = "0";
+  std::string hours;  // empty: always
   std::string user_idle = "5m";
   std::vector<std::string> except_user;
   std::vector<std::string> ignore;

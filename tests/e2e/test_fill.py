@@ -156,6 +156,7 @@ def test_mistakes_are_said_in_one_line(sim, tmp_path):
             (["--detect", "magic", "--", "true"], "bpf, fanotify, inotify or scan"),
             (["--gpus", "7", "--", "true"], "7"),
             (["--nice", "99", "--", "true"], "-20 to 19"),
+            (["--hours", "22", "--", "true"], "--hours: '22' is not a span of hours"),
             (["--log-format", "xml", "--", "true"], "text or json would be right"),
             (["/nonexistent/fill.toml"], "No such file"),
             (["a.toml", "--", "true"], "not both"),
@@ -238,6 +239,15 @@ def test_no_filler_outlives_lull(sim, tmp_path, how, cgroup):
             fill.process.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
             fill.process.wait(timeout=LIMIT)
             wait_until(lambda: gone(fill.pids()), what=f"the end of {fill.pids()}")
+
+
+def test_fills_only_in_the_given_hours(sim, tmp_path):
+    hour = time.localtime().tm_hour
+    with sim(1) as gpus:
+        fill = Fill(gpus, tmp_path, "--hours", f"{(hour + 2) % 24:02}-{(hour + 3) % 24:02}")
+        fill.wait_for("start")
+        assert fill.wait_status("0", "out-of-hours")["state"] == "waiting"
+        assert not fill.events("started")
 
 
 # Processes with very many files, which never sleep for long: to look at them all takes a while, each time anew.
