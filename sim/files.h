@@ -129,13 +129,13 @@ std::string intel_fdinfo(const Scene& scene, const Load& load);
 
 // Common contents.
 std::optional<std::string> whole_text(double value,
-                                      double factor = 1);      // with a newline; nothing of what is not finite
-std::optional<std::string> render_power(const Sight& sight);   // µW
-std::optional<std::string> render_limit(const Sight& sight);   // µW
-std::optional<std::string> render_temp(const Sight& sight);    // m°C, `nth` degrees more
-std::optional<std::string> render_energy(const Sight& sight);  // µJ
-std::optional<std::string> render_runtime_status(const Sight& sight);
-std::optional<std::string> render_fan(const Sight& sight);  // rpm
+                                      double factor = 1);         // with a newline; nothing of what is not finite
+std::optional<std::string> render_power(const RenderInput& in);   // µW
+std::optional<std::string> render_limit(const RenderInput& in);   // µW
+std::optional<std::string> render_temp(const RenderInput& in);    // m°C, `nth` degrees more
+std::optional<std::string> render_energy(const RenderInput& in);  // µJ
+std::optional<std::string> render_runtime_status(const RenderInput& in);
+std::optional<std::string> render_fan(const RenderInput& in);  // rpm
 // Seconds of real time that the load has kept its GPU busy.
 double busy_seconds(const Scene& scene, const Load& load);
 // Percent x seconds of real time since the start that the card was busy.

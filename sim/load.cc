@@ -217,8 +217,8 @@ Result<> add_phase(const PhaseOptions& options, LoadSpec& load) {
   if (first && !options.changes.empty())
     return fail(fmt::format("'{}' is one argument too many", printable(options.changes.front())));
   if (!first && !load.phases.back().lasting) return fail("the phase before --then never ends: it needs a --for");
-  if (!first && words.changes.empty()) return fail("--then needs what changes, such as util=0");
-  if (load.phases.size() >= kMaxSteps) return fail(fmt::format("more phases than the {} there is room for", kMaxSteps));
+  if (!first && options.changes.empty()) return fail("--then needs what changes, such as util=0");
+  if (load.phases.size() >= kMaxSteps) return fail(fmt::format("more than {} phases", kMaxSteps));
   PhaseSpec phase;
   for (const std::string& change : options.changes) TRY(parse_then(change, phase));
   if (!options.util.empty()) TRY(parse_util(options.util, phase));

@@ -178,7 +178,7 @@ Result<std::vector<Change>> parse_change(std::string_view word, const std::vecto
                                          const State& state) {
   const auto equals = word.find('=');
   if (equals == std::string_view::npos)
-    return fail(fmt::format("'{}' is no NAME=VALUE: util=35 would be right", printable(word)));
+    return fail(fmt::format("'{}' is not NAME=VALUE: util=35 would be right", printable(word)));
   const std::string_view name = trim(word.substr(0, equals));
   const bool both = name == "pcie";
   const ValueInfo* info = TRY(find_value(both ? "pcie_rx" : name == "mig" ? "mig_mode" : name));

@@ -223,10 +223,10 @@ Result<Plan> make_plan(const Scenario& scenario) {
     plan.faults.insert(plan.faults.end(), faults.begin(), faults.end());
   }
   if (plan.faults.size() > kMaxFaults)
-    return fail(fmt::format("{} faults: there is room for {}", plan.faults.size(), kMaxFaults));
+    return fail(fmt::format("{} faults: at most {}", plan.faults.size(), kMaxFaults));
   add_processes(scenario, plan);
   if (plan.processes.size() > kMaxLoads)
-    return fail(fmt::format("{} processes: there is room for {}", plan.processes.size(), kMaxLoads));
+    return fail(fmt::format("{} processes: at most {}", plan.processes.size(), kMaxLoads));
   return plan;
 }
 

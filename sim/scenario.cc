@@ -99,7 +99,7 @@ Result<ProcessSpec> read_process(const Reader& reader, const Node& table, const 
         return reader.refuse(entry, "the phase before this one never ends: it needs a for");
       process.phases.push_back(TRY(read_phase(reader, entry)));
       if (process.phases.size() >= kMaxSteps)
-        return reader.refuse(entry, fmt::format("more phases than the {} there is room for", kMaxSteps - 1));
+        return reader.refuse(entry, fmt::format("more than {} phases", kMaxSteps - 1));
     }
   }
   return process;
@@ -210,7 +210,7 @@ Result<std::size_t> parse_index(std::string_view text, std::size_t count) {
   const auto index = to_unsigned(text);
   if (!index)
     return fail(
-        fmt::format("'{}' is no GPU: a number such as 0, a list such as 0,2 or 1-3, or all is", printable(text)));
+        fmt::format("'{}' is not a GPU: use a number such as 0, a list such as 0,2 or 1-3, or all", printable(text)));
   if (*index >= count) {
     const std::string there = count == 1 ? "0 is the only one" : fmt::format("0 to {} are", count - 1);
     return fail(fmt::format("there is no GPU {}: {}", *index, there));
@@ -361,7 +361,7 @@ Result<NamedFault> parse_fault(std::string_view text) {
       if (equals == std::string_view::npos) return fail("hang needs how long a call takes: hang=8s would be right");
       if (trim(text.substr(equals + 1)) == "dstate") return NamedFault{FaultName::dstate, {}};
       fault.hang = TRY(parse_duration(text.substr(equals + 1)));
-      if (fault.hang == Duration::zero()) return fail("hang=0 is no hang: hang=8s would be right");
+      if (fault.hang == Duration::zero()) return fail("hang=0 does not hang: hang=8s would be right");
     } else if (equals != std::string_view::npos) {
       return fail(fmt::format("{} takes no value; only hang does: hang=8s", word));
     }
@@ -408,8 +408,8 @@ Result<> check_mig(std::string_view profile, const Gpu& gpu) {
     names.push_back(fmt::format("{}g.{}gb", slices, std::max(1U, (gigabytes * kEighths[slices] + 4) / 8)));
     if (names.back() == profile) return {};
   }
-  return fail(
-      fmt::format("'{}' is no MIG profile of {}: {} are", printable(profile), gpu.name, fmt::join(names, ", ")));
+  return fail(fmt::format("'{}' is not a MIG profile of {}; there are {}", printable(profile), gpu.name,
+                          fmt::join(names, ", ")));
 }
 
 Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs) {
@@ -420,7 +420,7 @@ Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs)
     if (found == std::end(kCostNames) || equals == std::string_view::npos) {
       const std::string hint = did_you_mean(name, kCostNames);
       return fail(fmt::format(
-          "'{}' is no cost{}", printable(trim(part)),
+          "'{}' is not a cost{}", printable(trim(part)),
           hint.empty() ? fmt::format(": lists=4.5ms would be right; {} have one", fmt::join(kCostNames, ", ")) : hint));
     }
     const Duration cost = TRY(parse_duration(trim(part.substr(equals + 1))));
@@ -435,7 +435,7 @@ Result<std::string> parse_file_name(std::string_view text) {
   const std::string_view name = text.substr(0, text.size() - (text.ends_with('*') ? 1 : 0));
   if (name.empty() || name.find_first_not_of(kLetters) != std::string_view::npos ||
       text.size() >= sizeof Fault::function)
-    return fail(fmt::format("'{}' is no file of a GPU: one such as gpu_busy_percent is", printable(text)));
+    return fail(fmt::format("'{}' is not a file of a GPU: use one such as gpu_busy_percent", printable(text)));
   return std::string(text);
 }
 
@@ -447,7 +447,8 @@ Result<std::string> parse_function(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   });
   if (!word || letters.size() <= kPrefix.size() || name.size() >= sizeof Fault::function)
-    return fail(fmt::format("'{}' is no NVML function: one such as nvmlDeviceGetUtilizationRates is", printable(text)));
+    return fail(
+        fmt::format("'{}' is not an NVML function: use one such as nvmlDeviceGetUtilizationRates", printable(text)));
   if (std::none_of(std::begin(kFunctions), std::end(kFunctions),
                    [&](const char* one) { return names(name.c_str(), one); })) {
     const std::vector<std::string_view> known(std::begin(kFunctions), std::end(kFunctions));

@@ -107,7 +107,7 @@ Result<std::string> read_hidden(const Reader& reader, const Node& node) {
   TRY(reader.expect(node, Kind::list, "hidden", "a list of files such as [\"power1_cap\", \"gpu_metrics\"]"));
   std::string hidden = ",";
   for (const Node& entry : node.list) hidden += TRY(reader.text(entry, "a file")) + ",";
-  if (hidden.size() >= sizeof Gpu::hidden) return reader.refuse(node, "that is more than there is room for");
+  if (hidden.size() >= sizeof Gpu::hidden) return reader.refuse(node, "the names of the files are too long");
   return hidden;
 }
 
@@ -250,8 +250,7 @@ Result<> read_gpu(const Reader& reader, const Node& table, const GpuSpec& every,
   } else {
     scenario.gpus.insert(scenario.gpus.end(), count, gpu);
   }
-  if (scenario.gpus.size() > kMaxGpus)
-    return reader.refuse(table, fmt::format("more than {} GPUs: the simulator has room for that many", kMaxGpus));
+  if (scenario.gpus.size() > kMaxGpus) return reader.refuse(table, fmt::format("more than {} GPUs", kMaxGpus));
   return {};
 }
 

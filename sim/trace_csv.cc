@@ -86,7 +86,7 @@ Result<> read_row(const std::vector<std::string>& cells, const Layout& layout, D
     double number = kUnsupported;
     if (!trace::means_unknown(cell)) {
       const auto parsed = to_double(cell);
-      if (!parsed) return fail(fmt::format("'{}' in column {} is no number", printable(cell), column.field.name));
+      if (!parsed) return fail(fmt::format("'{}' in column {} is not a number", printable(cell), column.field.name));
       number = *parsed * column.field.share;
       TRY(check_value(value_info(column.field.metric), number));
     }

@@ -20,7 +20,7 @@ installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = i
 need() {
   local missing=() sudo=() package log
   if ! command -v dpkg-query >/dev/null; then
-    say "This is no Debian or Ubuntu: please see to it that these are installed: $*"
+    say "This is not Debian or Ubuntu. Please install: $*"
     return 0
   fi
   for package in "$@"; do installed "$package" || missing+=("$package"); done

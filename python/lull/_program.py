@@ -32,5 +32,5 @@ def find():
                 break
         else:
             from . import Error
-            raise Error("the program lull is neither beside this module nor on PATH; LULL_PROGRAM can name it")
+            raise Error("the program lull is neither next to this module nor in PATH; set LULL_PROGRAM to its path")
     return path

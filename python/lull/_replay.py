@@ -169,7 +169,7 @@ def _columns_text(columns):
 
 def replay(trace, idle=None, *, arm=None, per="gpu", regret=None, every=None, delay=None, gap=None, missing=None, price=None,
            sweep=None, columns=None, threads=None, lose=None, except_user=None, verbose=False):
-    """Tries a rule on a recording: what it would have ended, what that would have freed, whom it would have hurt.
+    """Tries a rule on a recording: what it would have ended and freed, and whose work it would have lost.
 
     `trace` is a path, several of them, or a pandas DataFrame (its columns named as `lull record` names them, or through
     `columns`, such as {"time": "ts", "util": "load"}). `idle` is a rule, the name of one, or a time: "2h" is the default rule

@@ -37,7 +37,7 @@ constexpr auto kOffers = std::to_array<ActionOffer>({
     {"shutdown", "power this machine off"},
     {"reboot", "reboot this machine"},
     {"determined", "end this Determined task"},
-    {"notify", "tell somebody"},
+    {"notify", "send a message"},
     {"mail", "write to the users of the job"},
     {"slurm=comment", "write into the Slurm job's AdminComment"},
     {"slurm=signal:TERM", "send a signal to all processes of the Slurm job"},
@@ -70,7 +70,7 @@ Result<std::vector<std::string>> determined_command() {
   const auto task = determined_task(environment_variable);
   if (!task)
     return fail(
-        "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set); say what to end, for example "
+        "this is not a Determined task (DET_TASK_TYPE and DET_TASK_ID are not set); say what to end, for example "
         "kill=parent");
   if (!is_executable("det")) return fail("`det` is not in PATH: a Determined task cannot be ended");
   return determined_kill(*task);
@@ -99,7 +99,7 @@ class KillNamed final : public EndTree {
     if (what_.starts_with("PGID:")) return Tree::of_group(to_pid(what_.substr(5)).value_or(0));
     const pid_t pid = what_ == "parent" ? ::getppid() : to_pid(what_).value_or(0);
     if (pid == ::getpid()) return fail("kill=" + what_ + " is lull itself");
-    if (what_ == "parent" && pid <= 1) return fail("kill=parent: whoever started us has ended");
+    if (what_ == "parent" && pid <= 1) return fail("kill=parent: the parent process has ended");
     target_ = TRY(Process::open(pid));
     if (const auto may = target_.signal(0); !may && may.error().errno_value == EPERM)
       return fail(EPERM, fmt::format("process {} is not ours to end", pid));
@@ -470,7 +470,7 @@ void EndTree::over() {
     outcome = {false, "still there: " + left};
     tell_(TreeStuck{left});
   } else if (state == Ending::State::unproven) {
-    outcome = {false, "it is gone, but whether all its processes are cannot be told: /proc cannot be read"};
+    outcome = {false, "it has ended, but lull cannot check all its processes: /proc cannot be read"};
     tell_(TreeUnproven{outcome.trouble});
   } else {
     tell_(TreeGone{});
@@ -663,7 +663,7 @@ void ParkJob::start(const FiringFacts& facts, Done done, Tell tell) {
   ends_ = false;
   auto who = who_();
   if (!who) return failed(who.error().message(), facts, done, tell);
-  if (who->empty()) return failed("nobody is left who could be parked", facts, done, tell);
+  if (who->empty()) return failed("no process is left to park", facts, done, tell);
   std::vector<std::string> command = {"/proc/self/exe", "park"};  // this very program, whatever was installed since
   if (!options_.tool.empty()) command.insert(command.end(), {"--cuda-checkpoint", options_.tool});
   command.insert(command.end(), who->begin(), who->end());

@@ -49,7 +49,7 @@ Result<std::vector<std::string>> determined_kill(const DeterminedTask& task) {
     return fail(trial ? "this Determined task is a trial, and DET_TRIAL_ID does not say which"
                       : "this Determined task has no DET_TASK_ID");
   if (!plain(task.type) || !plain(id))
-    return fail("this is no Determined task: '" + printable(task.type) + "' '" + printable(id) + "'");
+    return fail("this is not a Determined task: '" + printable(task.type) + "' '" + printable(id) + "'");
   return std::vector<std::string>{"det", lowered(task.type), "kill", id};
 }
 

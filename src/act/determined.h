@@ -19,7 +19,7 @@ struct DeterminedTask {
 
 using Variable = std::function<std::optional<std::string>(const char* name)>;
 
-// Nothing: this is no Determined task.
+// Nothing: this is not a Determined task.
 std::optional<DeterminedTask> determined_task(const Variable& variable,
                                               const std::string& folder = "/run/determined/info");
 

@@ -198,7 +198,7 @@ TEST(EndTree, WhereNobodyCanBeSeenNobodyIsProvenGone) {
         return ::unshare(CLONE_NEWNS) == 0 && ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                ::mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
       },
-      "it is gone, but whether all its processes are cannot be told");
+      "it has ended, but lull cannot check all its processes");
   if (came == 77) GTEST_SKIP() << "no mount namespace to be had";
   EXPECT_EQ(came, 0);
 }

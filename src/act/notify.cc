@@ -291,7 +291,7 @@ Result<std::vector<std::string>> parse_mail(std::string_view argument) {
   if (argument.empty()) return all;
   for (const std::string_view one : split(argument, ',')) {
     if (!is_recipient(trim(one)))
-      return fail(fmt::format("mail={} is no address, such as mail=admin@example.org", printable(argument)));
+      return fail(fmt::format("mail={} is not an address, such as mail=admin@example.org", printable(argument)));
     all.emplace_back(trim(one));
   }
   if (all.size() > kMostRecipients) return fail(fmt::format("mail= takes {} addresses at most", kMostRecipients));
@@ -305,7 +305,7 @@ Result<std::vector<std::string>> recipients_of(const std::vector<std::string>& a
     if (is_recipient(user) && all.size() < kMostRecipients) all.push_back(user);
   if (!all.empty()) return all;
   if (!facts.users.empty()) return fail(fmt::format("no mail can go to a user called '{}'", printable(facts.users[0])));
-  return fail("there is nobody to write to: no user has it");
+  return fail("there is no user to write to");
 }
 
 std::string mail_subject(const FiringFacts& facts, std::string_view host) {

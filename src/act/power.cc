@@ -98,7 +98,7 @@ Result<std::vector<std::string>> find_power_command(Power power, const Inherited
   } else if (auto command = by_sudo(off, signals); !command.empty()) {
     return command;
   }
-  std::string why = off ? "we may not power this machine off" : "we may not reboot this machine";
+  std::string why = off ? "no permission to power this machine off" : "no permission to reboot this machine";
   if (!logind_says.empty()) why += " (logind says " + printable(logind_says) + ")";
   return fail(why + (off ? ": run as root, or allow `sudo -n shutdown`" : ": run as root, or allow `sudo -n reboot`"));
 }

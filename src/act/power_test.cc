@@ -68,11 +68,11 @@ TEST(PowerCommand, IsFoundOutBeforeItMatters) {
     ::chmod(tree.at("bin/" + name).c_str(), 0755);
   };
   std::filesystem::create_directories(tree.at("bin"));
-  EXPECT_NE(as_somebody(tree).find("we may not power this machine off"), std::string::npos);
+  EXPECT_NE(as_somebody(tree).find("no permission to power this machine off"), std::string::npos);
   program("shutdown", "exit 0");
   EXPECT_NE(as_somebody(tree).find("sudo -n shutdown"), std::string::npos) << "says what would help";
   program("sudo", "exit 1");
-  EXPECT_NE(as_somebody(tree).find("we may not"), std::string::npos) << "it wants a password";
+  EXPECT_NE(as_somebody(tree).find("no permission to"), std::string::npos) << "it wants a password";
   program("sudo", "[ \"$1 $2 $3\" = '-n -l shutdown' ]");
   EXPECT_EQ(as_somebody(tree), "sudo -n shutdown -h now ");
   program("busctl", "echo 's \"challenge\"'");
@@ -88,7 +88,7 @@ TEST(PowerCommand, SwappedInLooksInSbinToo) {
   if (::geteuid() != 0 || ::access("/usr/sbin/shutdown", X_OK) != 0) GTEST_SKIP() << "not root, or no shutdown";
   EXPECT_NE(as_somebody(tree, Power::off, true).find("sbin/shutdown -h now"), std::string::npos);
   ::setenv("LULL_SIM", "/nowhere", 1);
-  EXPECT_NE(as_somebody(tree, Power::off, true).find("we may not"), std::string::npos);
+  EXPECT_NE(as_somebody(tree, Power::off, true).find("no permission to"), std::string::npos);
   ::unsetenv("LULL_SIM");
 }
 
@@ -100,10 +100,10 @@ TEST(PowerCommand, SwappedInAsksSudoForTheSameCommandsWithoutSbinInPath) {
   };
   sudo_allows("shutdown -h now");  // and no shutdown in PATH
   EXPECT_EQ(as_somebody(tree), "sudo -n shutdown -h now ");
-  EXPECT_NE(as_somebody(tree, Power::reboot).find("we may not reboot"), std::string::npos);
+  EXPECT_NE(as_somebody(tree, Power::reboot).find("no permission to reboot"), std::string::npos);
   sudo_allows("reboot");
   EXPECT_EQ(as_somebody(tree, Power::reboot), "sudo -n reboot ");
-  EXPECT_NE(as_somebody(tree).find("we may not power"), std::string::npos);
+  EXPECT_NE(as_somebody(tree).find("no permission to power"), std::string::npos);
   sudo_allows("shutdown -r now");
   EXPECT_EQ(as_somebody(tree, Power::reboot), "sudo -n shutdown -r now ");
   tree.write("bin/sudo", "#!/bin/sh\nexit 0\n");

@@ -125,7 +125,7 @@ Result<Tree> Tree::of_container() {
   auto own = Cgroup::own();
   const auto where = read_cgroups(0);
   if (!own || !where || where->find("0::/\n") != std::string::npos)
-    return fail("this is no container: neither a pid namespace nor a cgroup of its own");
+    return fail("this is not a container: it has neither a pid namespace nor a cgroup of its own");
   tree.kind_ = Kind::cgroup;
   tree.around_ = std::make_shared<const Cgroup>(*std::move(own));
   return tree;

@@ -43,7 +43,7 @@ Result<Hours> Hours::parse(std::string_view text) {
     const auto from = minute_of(trim(span.substr(0, dash)));
     const auto to = dash == std::string_view::npos ? std::nullopt : minute_of(trim(span.substr(dash + 1)));
     if (!from || !to || *from == *to || *from == kDay)
-      return fail(fmt::format("'{}' is no span of hours: 20-08 or 12:30-13:30 would be right", printable(span)));
+      return fail(fmt::format("'{}' is not a span of hours: 20-08 or 12:30-13:30 would be right", printable(span)));
     hours.spans_.push_back({*from, *to});
   }
   return hours;

@@ -319,7 +319,7 @@ Result<int> parse_signal(std::string_view text) {
     }
   }
   const std::string hint = did_you_mean(word, signal_names());
-  return fail("'" + printable(text) + "' is no signal" +
+  return fail("'" + printable(text) + "' is not a signal" +
               (hint.empty() ? ": a name such as TERM or INT, or a number, would be right" : hint));
 }
 

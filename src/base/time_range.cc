@@ -45,7 +45,7 @@ std::optional<TimeRange::Bound> parse_local(const std::string& text, bool next_d
 Result<TimeRange::Bound> read_bound(std::string_view option, std::string_view text, bool is_end) {
   if (const auto moment = parse_rfc3339(text)) return bound_at(moment->time_since_epoch().count());
   if (const auto local = parse_local(std::string(text), is_end)) return *local;
-  return fail(fmt::format("{}: '{}' is no time: 2026-11-17, 2026-11-17T12:00 or 2026-11-17T12:00:00Z would be right",
+  return fail(fmt::format("{}: '{}' is not a time: 2026-11-17, 2026-11-17T12:00 or 2026-11-17T12:00:00Z would be right",
                           option, printable(text)));
 }
 

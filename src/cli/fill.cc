@@ -169,13 +169,13 @@ int fill_command(int argc, char** argv) {
   if (!signals) return refuse(signals.error().message());
   if (const auto well = check(command.console); !well) return refuse(well.error().message());
   if (command.file.empty() == arguments.empty())
-    return refuse(command.file.empty() ? "what to run stands behind --: lull fill -- CMD…; or name a FILE"
+    return refuse(command.file.empty() ? "no command: use lull fill -- CMD…, or name a FILE"
                                        : "a FILE or a command, not both");
   const FillCommandOptions& of_command = command;
   if (!command.file.empty() && of_command != FillCommandOptions())
     return refuse(
-        "of FILE's fillers FILE says it all: with it go --check, --detect, --no-cgroup, --signal-from and how "
-        "lull logs");
+        "FILE has all settings of its fillers: with FILE, only --check, --detect, --no-cgroup, --signal-from and "
+        "options of the log are accepted");
   const auto way = parse_open_way(command.detect);
   if (!way) return refuse("--detect: " + way.error().message());
   auto settings = command.file.empty() ? settle(command, std::move(arguments)) : load_plan(command.file[0]);
@@ -192,9 +192,10 @@ int fill_command(int argc, char** argv) {
   for (const std::string& doubt : doubts(*settings)) console.note(Level::warning, "doubt", doubt);
   for (const std::string& one : obstacles(*settings)) console.note(Level::warning, "doubt", one);
   for (const Reply& other : ask_all(ControlOf::fill))
-    console.note(Level::warning, "another",
-                 fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
-                             other.watcher));
+    console.note(
+        Level::warning, "another",
+        fmt::format("another lull fill runs here (pid {}): each treats the other's fillers as foreign processes",
+                    other.watcher));
   FillOptions options{.best_way = *way, .use_cgroup = !command.no_cgroup};
   options.signals = *std::move(signals);
   if (!command.file.empty()) {

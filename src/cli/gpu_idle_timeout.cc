@@ -40,7 +40,7 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
   if (!task && options.actions.empty())
     return refuse(false,
                   "You must append the program and arguments you would like to execute, or say what to end (--do): "
-                  "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set).");
+                  "this is not a Determined task (DET_TASK_TYPE and DET_TASK_ID are not set).");
   auto settings = idle_timeout_watch(options, policy, task);
   if (!settings) {
     ignore_sigpipe();

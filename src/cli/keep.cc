@@ -68,7 +68,7 @@ int keep_command(int argc, char** argv) {
   if (!time) return complain("keep: " + time.error().message(), kExitUsage);
   if (*time <= Duration::zero()) return complain("keep: more than 0 would be right, such as 4h", kExitUsage);
   const std::string target = words.size() == 2 ? words[0] : "";
-  if (target.size() > 256) return complain("keep: that is no GPU and no job", kExitUsage);
+  if (target.size() > 256) return complain("keep: this is not a GPU or a job", kExitUsage);
   bool kept = false;
   bool watched = false;
   const std::vector<Reply> answers = ask_all(ControlOf::keep, keep_question(target, *time));

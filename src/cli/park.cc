@@ -39,7 +39,7 @@ constexpr const char* kParkMore =
     "/proc/PID/stat), PID@START+ with all that it started; a JOB is as `lull jobs` names it. Without one, what is "
     "parked is listed.\n\n"
     "Exit status: 0 parked; 1 not parked, the job is as it was; 2 the command line was wrong; 125 some of the job is\n"
-    "lost, or what became of it cannot be told.\n\n"
+    "lost, or its state is unknown.\n\n"
     "Examples:\n"
     "  lull park 4711\n"
     "  lull park slurm:22\n"
@@ -52,7 +52,7 @@ constexpr const char* kUnparkMore =
     "parked.\n\n"
     "Exit status: 0 it runs (or has ended); 1 it could not be restored, or is not parked; 2 the command line was "
     "wrong;\n"
-    "75 not now, its GPUs are not free; 125 some of the job is lost, or what became of it cannot be told.\n\n"
+    "75 not now, its GPUs are not free; 125 some of the job is lost, or its state is unknown.\n\n"
     "Examples:\n"
     "  lull unpark\n"
     "  lull unpark --wait 2h 4711\n";

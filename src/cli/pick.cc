@@ -69,9 +69,9 @@ std::vector<Described> describe_options(CommandLine& line, PickOptions& options)
   add("--wait", "[=TIME]", options.wait,
       "queue until they are free; --wait=10m: give up after that, with status 124 (default: do not wait)");
   described.back().option.optional_value();
-  add("--priority", "N", words.priority, "greater goes first in the queue");
-  line.flag("--no-lease", words.no_lease, "do not hold the GPUs: others may get them too");
-  line.flag(shared::kQuiet, words.quiet, "nothing while waiting, nor that nothing is held");
+  add("--priority", "N", options.priority, "greater goes first in the queue");
+  line.flag("--no-lease", options.no_lease, "do not hold the GPUs: others may get them too");
+  line.flag(shared::kQuiet, options.quiet, "print nothing while waiting, and no note that nothing is held");
   return described;
 }
 
@@ -142,8 +142,8 @@ int pick_command(int argc, char** argv) {
       std::ranges::any_of(described, [](const Described& one) { return one.name == "--wait" && one.option.given(); });
   const bool dashes = begins < argc && std::string_view(argv[begins]) == "--";
   std::vector<std::string> command(argv + begins + (dashes ? 1 : 0), argv + argc);
-  if (dashes && command.empty()) return refuse(Error{"there is no command behind --"});
-  auto settings = settle(words, std::move(command));
+  if (dashes && command.empty()) return refuse(Error{"no command after --"});
+  auto settings = settle(options, std::move(command));
   if (!settings) return refuse(settings.error());
   if (!settings->command.empty())
     if (const auto end = cannot_run(settings->command.front())) return ended(*end);

@@ -82,8 +82,8 @@ int show(const ReplayArguments& arguments, const replay::ReplayResult& result, s
 
 int replay_command(int argc, char** argv) {
   CommandLine line(
-      "Tries a rule on recorded telemetry: what would it have ended, what would that have freed, and whom would it\n"
-      "have hurt? Reads what lull record, nvidia-smi, dcgmi, Prometheus, Grafana, gpustat and Weights & Biases write,\n"
+      "Tries a rule on recorded telemetry: what would it have ended and freed, and whose work would it have\n"
+      "lost? Reads what lull record, nvidia-smi, dcgmi, Prometheus, Grafana, gpustat and Weights & Biases write,\n"
       "and any other CSV or NDJSON with --columns; also compressed (.gz, .zst, .xz, .bz2).",
       "lull replay");
   ReplayArguments arguments;
@@ -114,7 +114,7 @@ int replay_command(int argc, char** argv) {
   line.flag("--all", arguments.all,
             fmt::format("list every job that it would have ended (default: the first {})", kShownEnds));
   line.flag(shared::kVerbose, arguments.verbose,
-            "also count stretches and firings, whoever had the GPU, and list them");
+            "also count and list stretches and firings, whichever job had the GPU");
   line.option("--memory", arguments.memory, "the most memory to use; a larger trace is read several times")
       .value("SIZE");
   describe_threads(line, arguments.trace);

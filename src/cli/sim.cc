@@ -76,7 +76,7 @@ std::optional<int> read_phase(std::span<char* const> arguments, LoadOptions& loa
     line.option(fmt::format("--{}", sim::counter_name(i)), phase.counters[i], kMeanings[i])
         .value("PERCENT")
         .not_empty("30");
-  line.option(shared::kFor, phase.lasting, "this phase lasts on the simulation's clock (default: for ever)");
+  line.option(shared::kFor, phase.lasting, "this phase lasts on the simulation's clock (default: no end)");
   line.flag("--graphics", load.graphics, "it draws: listed as G instead of C");
   line.flag("--both", load.both, "it computes and draws: C+G").excludes("--graphics");
   line.flag("--mps", load.mps, "it computes through the server of MPS: M+C").excludes("--graphics").excludes("--both");

@@ -260,8 +260,8 @@ constexpr const char* kCheckAbout =
     "Says what this node lacks for `lull watch --per job --slurm`, and how to fix it. Run it as root, on each\n"
     "node. Each command of Slurm ends within 5 s.\n";
 constexpr const char* kCheckMore =
-    "Exit status: 0 all fine; 1 something is missing; 2 the command line was wrong; 125 it cannot be told.\n"
-    "`untried` is no mistake: there was no job to try it with.\n\n"
+    "Exit status: 0 all fine; 1 something is missing; 2 the command line was wrong; 125 unknown.\n"
+    "`untried` is not an error: there was no job to try it with.\n\n"
     "Example:\n  lull slurm check --json\n";
 
 CheckItem check_settings(bool& has_steps) {

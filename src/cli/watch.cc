@@ -87,13 +87,13 @@ void add_each_options(CommandLine& line, WatchCommand& command, const Settings& 
   EachOptions& options = command.each;
   line.option(shared::kPer, options.per, " that has one (default: all GPUs as one)");
   line.each("--step", options.steps,
-            "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: "
+            "with --per: one step, 'RULE: ACTION'; may be repeated; in place of --idle and --do (default: "
             "none; with --slurm: slurm.steps of `lull config`)")
       .value("RULE: ACTION");
   line.each(shared::kExceptUser, options.except_users,
             fmt::format("processes are left alone, with --per (default: {})",
                         known.text(Setting::except_users).empty() ? "none" : known.text(Setting::except_users)));
-  line.each("--only-user", options.only_users, "with --per: act on these users' processes only (default: everybody's)")
+  line.each("--only-user", options.only_users, "with --per: act on these users' processes only (default: all users)")
       .value("USER,…");
   command.slurm_option =
       line.option(
@@ -212,7 +212,7 @@ int watch_all(WatchCommand& command, const Settings& known, Logger& logger, cons
   if (!command.warn.empty() && !warns_of_any(command.settings.actions))
     logger.say(
         Level::warning, "warn",
-        "--warn: nobody is told before " + to_text(command.settings.actions) + ", only before shutdown and reboot");
+        "--warn: no user is warned before " + to_text(command.settings.actions) + ", only before shutdown and reboot");
   const auto console = watch_console(logger, clock, is_live(logger), command.settings,
                                      rule_text(known, command.watch.idle, command.settings.common.policy.idle));
   return on_machine(

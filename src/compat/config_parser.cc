@@ -58,8 +58,7 @@ class ConfigParser::Reader {
     }
     indent_ = indent;
     if (const auto header = header_in(text)) return begin_section(*header, number);
-    if (section_ == nullptr)
-      return at_line(number, fmt::format("'{}' stands before the first [section]", printable(text)));
+    if (section_ == nullptr) return at_line(number, fmt::format("'{}' is before the first [section]", printable(text)));
     return begin_value(text, number);
   }
 

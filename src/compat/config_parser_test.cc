@@ -25,7 +25,7 @@ TEST(ConfigParser, ReadsWhatItsDocumentShows) {
 
 TEST(ConfigParser, SaysWhichLineIsWrong) {
   const auto complaint = [](std::string_view text) { return ConfigParser::parse(text).error().what; };
-  EXPECT_EQ(complaint("x=1\n[a]\n"), "line 1: 'x=1' stands before the first [section]");
+  EXPECT_EQ(complaint("x=1\n[a]\n"), "line 1: 'x=1' is before the first [section]");
   EXPECT_EQ(complaint("[a]\nx=1\nX=2\n"), "line 3: 'x' is there already, in line 2");
   EXPECT_EQ(complaint("[a]\n\n[a]\n"), "line 3: section [a] is there already, in line 1");
   EXPECT_EQ(complaint("[a]\nhello\n"), "line 2: 'hello' is neither [section] nor key=value");

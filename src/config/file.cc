@@ -79,7 +79,7 @@ Result<SettingsFile> read_settings_file(const std::string& path, FileOf whose, u
   if (const std::string who = writable_by(status, user); !who.empty())
     return fail(fmt::format("{0} can be written by {1}, so it is not believed: chmod go-w {0}", printable(path), who));
   if (status.st_size > static_cast<off_t>(kLargest))
-    return fail(fmt::format("{} has more than {} KiB: that is no file of settings", printable(path), kLargest >> 10));
+    return fail(fmt::format("{} has more than {} KiB: that is not a settings file", printable(path), kLargest >> 10));
   auto text = read_file(AT_FDCWD, fmt::format("/proc/self/fd/{}", handle->get()), kLargest);
   if (!text) {
     if (whose == FileOf::user && text.error().errno_value == EACCES) {

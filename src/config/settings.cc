@@ -82,7 +82,7 @@ Result<std::string> checked(const SettingInfo& row, std::string text) {
     case SettingKind::price: {
       const auto price = to_double(text);
       if (!text.empty() && (!price || !(*price >= 0) || *price > 1e9))
-        return fail(fmt::format("'{}' is no price: a number such as 2.50 would be right", printable(text)));
+        return fail(fmt::format("'{}' is not a price: a number such as 2.50 would be right", printable(text)));
       return text;
     }
     case SettingKind::service:
@@ -102,17 +102,17 @@ Result<std::string> checked(const SettingInfo& row, std::string text) {
       return text;
     case SettingKind::count:
       if (const auto count = to_unsigned(text); !count || *count > 1'000'000)
-        return fail(fmt::format("'{}' is no number such as 3", printable(text)));
+        return fail(fmt::format("'{}' is not a whole number such as 3", printable(text)));
       return text;
     case SettingKind::names:
       for (const std::string_view name : split(text, ','))
         if (trim(name).size() != name.size() || (name.empty() && !text.empty()))
-          return fail(fmt::format("'{}' is no list of names: debug,long would be right", printable(text)));
+          return fail(fmt::format("'{}' is not a list of names: debug,long would be right", printable(text)));
       return text;
     case SettingKind::users:
       for (const std::string_view name : split(text, ','))
         if (trim(name).size() != name.size() || (name.empty() && !text.empty()))
-          return fail(fmt::format("'{}' is no list of users: ada,bob would be right", printable(text)));
+          return fail(fmt::format("'{}' is not a list of users: ada,bob would be right", printable(text)));
       return text;
     case SettingKind::rule:
     case SettingKind::steps:
@@ -321,7 +321,7 @@ Result<> Settings::take_variables(const std::vector<std::pair<std::string, std::
     }
     if (std::ranges::find(kOtherVariables, name) != kOtherVariables.end()) continue;
     if (const std::string_view near = nearest(name, names); !near.empty())
-      notes_.push_back(fmt::format("{} is no variable of lull's; did you mean {}?", printable(name), near));
+      notes_.push_back(fmt::format("{} is not a variable of lull; did you mean {}?", printable(name), near));
   }
   return {};
 }
@@ -336,7 +336,7 @@ Result<> Settings::set(Setting setting, std::string text, const std::string& fro
 Result<> Settings::set_rule(std::string_view name, std::string text, const std::string& from) {
   if (!is_rule_name(name) || name == "none")
     return fail(
-        fmt::format("{}: '{}' is no name for a rule: small letters, digits, - and _ make one", from, printable(name)));
+        fmt::format("{}: '{}' is not a valid rule name: use small letters, digits, - and _", from, printable(name)));
   const auto rule = parse_rule(text);
   if (!rule) return fail(fmt::format("{}: rule {}: {}", from, name, rule.error().message()));
   const auto known = std::ranges::find(rules_, name, &NamedRule::name);

@@ -54,7 +54,7 @@ class Settings {
   const Value& operator[](Setting setting) const { return values_[static_cast<std::size_t>(setting)]; }
   const std::string& text(Setting setting) const { return (*this)[setting].text; }
   std::vector<std::string> list(Setting setting) const;  // names, users, steps
-  std::string shown(Setting setting) const;              // in one line
+  std::string one_line(Setting setting) const;
   // The address of notifications itself, from LULL_NOTIFY_ADDRESS; empty: it is not set. It is never shown.
   const std::string& notify_address() const { return notify_address_; }
 

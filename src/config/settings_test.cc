@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"idle = \"hnug\"\n", ":1:8: idle: there is no rule called 'hnug'; did you mean 'hung'?"},
         Mistake{"idle = \"utl < 5 for 1m\"\n", ":1:8: idle: "},
         Mistake{"[rules]\nserver = \"utl < 5 for 1m\"\n", ":2:10: rule server: "},
-        Mistake{"[rules]\n\"Big Name\" = \"util < 5 for 1m\"\n", ":2:14: 'Big Name' is no name"},
+        Mistake{"[rules]\n\"Big Name\" = \"util < 5 for 1m\"\n", ":2:14: 'Big Name' is not a valid rule name"},
         Mistake{"rules = 5\n", ":1:9: rules is a number"}, Mistake{"[notify]\nto = \"slac\"\n", "did you mean 'slack'"},
         Mistake{"[notify]\nadress_file = \"/x\"\n", ":2:1: there is no setting 'notify.adress_file'"},
         Mistake{"[notify]\naddress_file = \"slack\"\n", ":2:16: notify.address_file: 'slack' must be a whole path"},

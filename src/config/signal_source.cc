@@ -86,7 +86,7 @@ Result<SignalSource> read_table(std::string_view name, const toml::Node& table, 
       return read.wrong(table, "metric says which one of the endpoint, such as \"vllm:num_requests_running\"");
     source.series = TRY(read.word(*metric, "metric"));
     if (!is_metric_name(source.series))
-      return read.wrong(*metric, fmt::format("'{}' is no name of a metric; labels = {{ … }} selects by labels",
+      return read.wrong(*metric, fmt::format("'{}' is not a metric name; labels = {{ … }} selects by labels",
                                              printable(source.series)));
     if (const toml::Node* labels = table.find("labels")) {
       if (labels->kind != toml::Node::Kind::table)
@@ -161,7 +161,7 @@ Result<SignalSource> parse_signal_from(std::string_view text, std::string_view o
     const auto read = toml::parse("source = " + std::string(said), option);
     const toml::Node* found = read ? read->find("source") : nullptr;
     if (found == nullptr || found->kind != toml::Node::Kind::table || read->members.size() != 1)
-      return wrong("that is no table of TOML such as { url = \"http://127.0.0.1:8000/metrics\", metric = \"…\" }");
+      return wrong("expected a TOML table such as { url = \"http://127.0.0.1:8000/metrics\", metric = \"…\" }");
     table = *found;
   } else {
     table.kind = toml::Node::Kind::table;

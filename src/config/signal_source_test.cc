@@ -40,7 +40,7 @@ TEST(SignalSource, AMistakeIsOneLineThatSaysWhatWouldBeRight) {
   says("util=file:/run/queue", "a signal that lull has");
   says("queue={ url = \"https://a/metrics\", metric = \"a\" }", "https is not spoken here");
   says("queue={ url = \"http://a/metrics\" }", "metric says which one");
-  says("queue={ url = \"http://a/metrics\", metric = \"a{b=\\\"c\\\"}\" }", "no name of a metric");
+  says("queue={ url = \"http://a/metrics\", metric = \"a{b=\\\"c\\\"}\" }", "not a metric name");
   says("queue={ file = \"/a\", command = \"b\" }", "one of file, command and url");
   says("queue={ file = \"/a\", metric = \"b\" }", "metric goes with url");
   says("queue={ command = \"a\", max_age = \"1s\" }", "max_age goes with");
@@ -48,8 +48,8 @@ TEST(SignalSource, AMistakeIsOneLineThatSaysWhatWouldBeRight) {
   says("queue={ file = \"/a\", timeout = \"1h\" }", "at most 30s");
   says("queue={ file = \"/a\", timeout = \"0s\" }", "above 0");
   says("queue={ fiel = \"/a\" }", "did you mean");
-  says("queue={ file = ", "no table of TOML");
-  says("queue={ file = \"/a\" }\nidle = \"x\"", "no table of TOML");
+  says("queue={ file = ", "a TOML table");
+  says("queue={ file = \"/a\" }\nidle = \"x\"", "a TOML table");
 }
 
 TEST(SignalSource, TheCommandLineReplacesTheSettings) {

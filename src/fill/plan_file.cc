@@ -78,7 +78,7 @@ Result<std::vector<std::pair<std::string, std::string>>> environment(const Reade
   std::vector<std::pair<std::string, std::string>> found;
   for (const toml::Member& one : node.members) {
     if (one.name.empty() || one.name.find('=') != std::string::npos)
-      return reader.refuse(one.value, fmt::format("'{}' is no name of a variable", printable(one.name)));
+      return reader.refuse(one.value, fmt::format("'{}' is not a variable name", printable(one.name)));
     if (one.value.kind == Node::Kind::number && one.value.whole)
       found.emplace_back(one.name, fmt::format("{:.0f}", one.value.number));
     else

@@ -98,7 +98,7 @@ TEST(PlanFile, MistakesNameTheirPlaceAndWhatWouldBeRight) {
       {"[[filler]]\ncommand = \"a 'b\"\n", "fill.toml:2:11: command: a ' is not closed"},
       {"[[filler]]\ncommand = 3\n", "fill.toml:2:11: command is a number: a text or a list of texts"},
       {"[[filler]]\ncommand = \"x\"\nhours = \"25:00-1:00\"\n",
-       "fill.toml:3:9: hours: '25:00-1:00' is no span of hours"},
+       "fill.toml:3:9: hours: '25:00-1:00' is not a span of hours"},
       {"[[filler]]\ncommand = \"x\"\nyield = \"no\"\n",
        "fill.toml:3:9: yield: 'no': confirm, stop, pause or park would be right"},
       {"[[filler]]\ncommand = \"x\"\nnice = 40\n", "fill.toml:3:8: nice is 40: -20 to 19 would be right"},

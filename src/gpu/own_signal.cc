@@ -55,7 +55,7 @@ std::optional<Metric> own_signal_by(std::string_view name_or_field) {
 
 Result<Metric> name_signal(std::string_view name) {
   if (!is_name(name))
-    return fail(fmt::format("'{}' is no name for a signal: small letters, digits and _ make one, such as requests",
+    return fail(fmt::format("'{}' is not a valid signal name: use small letters, digits and _, such as requests",
                             printable(name)));
   for (const MetricInfo& row : kMetricTable)
     if (row.name == name || row.field == name)

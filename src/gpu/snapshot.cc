@@ -61,7 +61,7 @@ std::string_view to_string(Absence absence) {
     case Absence::unread: return "its source has not answered yet";
     case Absence::unreadable: return "its source cannot be read";
     case Absence::stale: return "its source repeats an old value";
-    case Absence::untold: return "whose work it is cannot be told";
+    case Absence::untold: return "the work cannot be attributed";
   }
   return "unknown error";
 }

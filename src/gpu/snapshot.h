@@ -57,7 +57,7 @@ enum class Absence : std::uint8_t {
   unread,       // likewise: its source has not answered yet
   unreadable,   // likewise: its source cannot be read; what is wrong is said beside (session/own_signals.h)
   stale,        // likewise: its source repeats something old
-  untold,       // whose work it is cannot be told
+  untold,       // the work cannot be attributed
 };
 std::string_view to_string(Absence absence);  // "GPU is lost"
 std::string unanswered_text(Duration time);   // "driver has not answered for 12s"

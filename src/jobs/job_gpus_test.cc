@@ -172,9 +172,8 @@ TEST_F(Contexts, NotJudgedWithoutAContext) {
   EXPECT_NE(scope.not_judged.find("yet"), std::string::npos);
   // Where no list can be read, that is what is said.
   ScopeFinder blind({.is_ours = is_ours});
-  EXPECT_NE(
-      blind.find(snapshot(two_, {reading(std::nullopt), reading(std::nullopt)})).not_judged.find("cannot be seen"),
-      std::string::npos);
+  EXPECT_NE(blind.find(snapshot(two_, {reading(std::nullopt), reading(std::nullopt)})).not_judged.find("are unknown"),
+            std::string::npos);
 }
 
 TEST_F(Contexts, ByAllGpusUntilTheJobHasItsOwnWhereThatIsAskedFor) {

@@ -430,11 +430,11 @@ std::vector<Device> ScopeFinder::everything() {
   if (!closed.empty() && !devices.empty())
     note(labels(closed) + ": no permission, and " +
          (options_.is_ours ? "no process of the job has opened its device file"
-                           : "we may not open its device file, nor is anybody seen to hold it") +
-         ": left out (" + options_.option + " takes it in)");
+                           : "lull may not open its device file, and no process is seen to hold it") +
+         ": left out (" + options_.option + " includes it)");
   if (const std::vector<Device> silent = contexts_.silent(); !silent.empty() && !options_.is_ours)
     note(labels(silent) +
-         ": no permission to read it, but somebody may work there (its device file can be opened, or may be held): it "
+         ": no permission to read it, but a process may work there (its device file can be opened, or may be held): it "
          "counts as unknown (" +
          options_.option + " can leave it out)");
   return devices;
@@ -461,8 +461,7 @@ void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
   }
   if (given_.uncertain) {
     if (!options_.stricter_with_more)
-      not_seen("which GPUs " + given_.by +
-               " means cannot be told for sure: not judged until the job has a context on them");
+      not_seen("it is not certain which GPUs " + given_.by + " means: not judged until the job has a context on them");
     else if (given_.may_be_any)
       add_missing(scope_.devices, everything());
   }
@@ -488,7 +487,7 @@ void ScopeFinder::add_unseen() {
 }
 
 void ScopeFinder::not_judged_for(const std::vector<Device>& unseen) {
-  not_seen("whether the job works on " + labels(unseen) + " cannot be seen: not judged meanwhile");
+  not_seen("it is unknown whether the job works on " + labels(unseen) + ": not judged until it is known");
 }
 
 void ScopeFinder::compose_contexts(const std::vector<Device>& contexts) {
@@ -499,8 +498,7 @@ void ScopeFinder::compose_contexts(const std::vector<Device>& contexts) {
   } else if (!options_.needs_gpu) {
     scope_ = {everything(), "all of them", {}};
   } else if (contexts_.blind()) {
-    not_seen("the processes on the GPUs cannot be seen: the job is not judged; " + options_.option +
-             " says which GPUs are its own");
+    not_seen("the processes on the GPUs are unknown: the job is not judged; " + options_.option + " names its GPUs");
   } else if (options_.all_without_context) {
     not_judged_for(contexts_.unseen());
   } else if (contexts_.ever()) {

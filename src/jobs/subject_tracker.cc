@@ -75,7 +75,8 @@ void SubjectTracker::look_at_gpus(const std::vector<Device>& scope, const std::v
       if (!std::ranges::includes(span.seen, now)) span.number = 0;  // a new process: another subject
       span.seen = std::move(now);
     } else {
-      tracked.subject.scope.not_judged = "the processes on " + tracked.title + " cannot be seen: not judged meanwhile";
+      tracked.subject.scope.not_judged =
+          "the processes on " + tracked.title + " are unknown: not judged until they are known";
       tracked.subject.scope.unseen = true;
     }
     if (span.number == 0) span.number = ++next_number_;
@@ -211,13 +212,13 @@ void SubjectTracker::add_job(const std::string& job, Span& span, const std::vect
                   labels(tracked.subject.scope.devices);
   tracked.subject.scope.why = "the job has a context there";
   if (!unseen.empty()) {
-    tracked.subject.scope.not_judged =
-        fmt::format("the processes on {} cannot be seen: {} is not judged meanwhile", labels(unseen), span.title);
+    tracked.subject.scope.not_judged = fmt::format(
+        "the processes on {} are unknown: {} is not judged until they are known", labels(unseen), span.title);
   } else if (!maybe.empty() && options_.stricter_with_more) {
     for (const Device& device : maybe) tracked.subject.scope.devices.push_back(device);
   } else if (!maybe.empty()) {
     tracked.subject.scope.not_judged =
-        fmt::format("whether {} works on {} cannot be seen: not judged meanwhile", span.title, labels(maybe));
+        fmt::format("it is unknown whether {} works on {}: not judged until it is known", span.title, labels(maybe));
   }
   tracked.subject.scope.unseen = !tracked.subject.scope.not_judged.empty();
   add(std::move(tracked), span);
@@ -281,20 +282,20 @@ std::vector<TrackedSubject> allocated_subjects(const std::vector<AllocatedJob>& 
     };
     if (!job.not_known.empty()) not_judged(fmt::format("{} is not judged: {}", job.title, job.not_known));
     if (job.not_known.empty() && job.files.size() != job.gpus.size())
-      not_judged(job.title + " is not judged: which GPUs it has cannot be told");
+      not_judged(job.title + " is not judged: its GPUs are unknown");
     for (std::size_t i = 0; i < job.files.size(); ++i) {
       const AllocatedGpu& gpu = job.files[i];
       const GpuUse* use = use_of(uses, gpu);
       if (use == nullptr) {
-        not_judged(fmt::format("{}{} cannot be seen: {} is not judged meanwhile",
-                               gpu.render ? "/dev/dri/renderD" : "/dev/nvidia", gpu.minor, job.title));
+        not_judged(fmt::format("{}{} is not visible: {} is not judged", gpu.render ? "/dev/dri/renderD" : "/dev/nvidia",
+                               gpu.minor, job.title));
         continue;
       }
       if (job.by_index && use->device.index != job.gpus[i])
         not_judged(fmt::format("GPU {} is not the driver's GPU {}: {} is not judged", job.gpus[i], use->device.index,
                                job.title));
       if (is_split(uses, use->device)) {
-        not_judged(fmt::format("GPU {} is split (MIG), and which part {} has cannot be told: not judged",
+        not_judged(fmt::format("GPU {} is split (MIG), and it is unknown which part {} has: not judged",
                                use->device.label(), job.title));
         continue;
       }

@@ -354,7 +354,7 @@ class Weighing {
                                    processes_allowed ? kRestingProcesses : 0, constraints_.tolerate.value_or(0)});
     if (drawn_with(reading_) > 0)
       return most(Metric::mem_used, limit, memory(), bound,
-                  [](double bytes) { return format_size(bytes) + " in use beside the desktop"; });
+                  [](double bytes) { return format_size(bytes) + " in use besides the desktop"; });
     most(Metric::mem_used, limit, memory(), bound, [](double bytes) { return format_size(bytes) + " in use"; });
   }
 
@@ -516,9 +516,9 @@ Result<> answerable(const Rule& rule) {
   }
   for (const Metric metric : rule.signals())
     if (info(metric).of != Of::gpu)
-      return fail(fmt::format("{} is no signal of a GPU: a GPU cannot be chosen by it", info(metric).name));
+      return fail(fmt::format("{} is not a GPU signal: lull cannot choose a GPU by it", info(metric).name));
     else if (is_learned(metric))
-      return fail(fmt::format("{} is learned over time: a GPU cannot be chosen by it", info(metric).name));
+      return fail(fmt::format("{} is learned over time: lull cannot choose a GPU by it", info(metric).name));
   return {};
 }
 

@@ -350,7 +350,7 @@ Result<LockedFile> LeaseFolder::make(const std::string& stem, std::string_view t
 }
 
 Result<LockedFile> LeaseFolder::take(const FolderLock&, const LeaseRecord& record) const {
-  if (!plain_word(record.gpu)) return fail("'" + printable(record.gpu) + "' is no UUID that a lease can be kept for");
+  if (!plain_word(record.gpu)) return fail("'" + printable(record.gpu) + "' is not a UUID that a lease can have");
   return make(fmt::format("{}.{}", record.gpu, ::geteuid()), write_record(record));
 }
 

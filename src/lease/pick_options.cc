@@ -94,7 +94,7 @@ Result<> read_share(const PickOptions& options, PickSettings& settings) {
   for (Limit* limit :
        {&settings.company->util, &settings.company->mem_util, &settings.company->procs, &settings.company->mem_used})
     if (limit->kind == Limit::usual) *limit = Limit::off();
-  if (!settings.lease) return fail("--no-lease and --share: what is not leased has no number of holders");
+  if (!settings.lease) return fail("--no-lease and --share: without a lease there are no holders to count");
   return {};
 }
 
@@ -117,7 +117,7 @@ Result<> read_holding(const PickOptions& options, PickSettings& settings) {
   if ((settings.hold || settings.hold_pid) && !settings.command.empty())
     return fail("--hold is for a printed choice; a command holds its GPUs by itself");
   if (!settings.lease && (settings.hold || settings.hold_pid || settings.wait))
-    return fail(fmt::format("--no-lease and --{}: what is not leased can neither be held nor queued for",
+    return fail(fmt::format("--no-lease and --{}: without a lease lull can neither hold a GPU nor wait for one",
                             settings.wait ? "wait" : "hold"));
   if (!options.format.empty() && !settings.command.empty())
     return fail("--format is for a printed choice, not for a command");

@@ -61,7 +61,7 @@ std::string objection(const LeaseInfo& lease, bool force) {
   if (lives == false) return "";
   return fmt::format("{} is in use by process {} ({}), which {}; --force takes the lease away and leaves it running",
                      named(lease), lease.record.holder.pid, printable(lease.record.command),
-                     lives ? "lives" : "cannot be seen from here");
+                     lives ? "is running" : "cannot be seen from here");
 }
 
 // All four of a process's user ids are this one: not a program that runs with more rights than its user has.

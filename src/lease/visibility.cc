@@ -84,7 +84,7 @@ Result<> check_intel_environment(const EnvironmentOf& environment) {
   if (selector &&
       (selector->find_first_of("0123456789!") != std::string::npos || lowered(*selector).contains("opencl")))
     return fail(
-        fmt::format("{}={} chooses GPUs by itself, beside {}: unset it", kSelector, printable(*selector), kMask));
+        fmt::format("{}={} also chooses GPUs, in addition to {}: unset it", kSelector, printable(*selector), kMask));
   return {};
 }
 
@@ -96,8 +96,8 @@ Result<> add_intel(const Devices& devices, const Inventory& inventory, const Roo
     if (device.vendor != Vendor::intel || device.kind != DeviceKind::gpu) continue;
     if (device.pci.empty() || !device.render_minor)
       return fail(
-          fmt::format("GPU {}: its PCI address or render node cannot be read, so that nobody knows the order "
-                      "that {} counts in",
+          fmt::format("GPU {}: its PCI address or render node cannot be read, so the order of {} is "
+                      "unknown",
                       device.label(), kMask));
     if (level_zero_sees(device, root)) seen.push_back(device);
   }
@@ -106,7 +106,7 @@ Result<> add_intel(const Devices& devices, const Inventory& inventory, const Roo
   for (const Device& device : devices) {
     const auto place = std::ranges::find(seen, device.pci, &Device::pci);
     if (place == seen.end())
-      return fail(fmt::format("GPU {}: /dev/dri/renderD{} may not be opened, so that no program of yours would see it",
+      return fail(fmt::format("GPU {}: /dev/dri/renderD{} may not be opened, so your programs would not see it",
                               device.label(), device.render_minor.value_or(0)));
     numbers.push_back(std::to_string(place - seen.begin()));
   }

@@ -314,7 +314,7 @@ std::string Parking::not_in(CudaState state) const {
     if (one.state != state)
       text += fmt::format("{}process {} {} {}", text.empty() ? "" : ", ", one.of->pid,
                           one.state == CudaState::ended ? "has" : "is",
-                          one.state == CudaState::unknown ? "in a state that cannot be told" : to_string(one.state));
+                          one.state == CudaState::unknown ? "in an unknown state" : to_string(one.state));
   return text;
 }
 

@@ -32,7 +32,7 @@ constexpr std::size_t kMostToolOutput = 4096;
 // Which other user could change this file; empty: only root.
 std::string changeable_by(const std::string& path) {
   struct stat status{};
-  if (::lstat(path.c_str(), &status) != 0) return "nobody knows whom";
+  if (::lstat(path.c_str(), &status) != 0) return "an unknown user";
   if (status.st_uid != 0) return fmt::format("uid {}", status.st_uid);
   if (S_ISLNK(status.st_mode)) return "";
   if ((status.st_mode & S_IWOTH) != 0) return "everybody";
@@ -145,7 +145,7 @@ Result<std::string> CheckpointTool::find(const std::string& given) {
   const bool root = ::geteuid() == 0;
   if (!given.empty()) {
     const std::string path = std::filesystem::absolute(given).lexically_normal().string();
-    if (!is_program(path)) return fail(fmt::format("{} is no program that we may run", printable(path)));
+    if (!is_program(path)) return fail(fmt::format("{} is not a program that lull may run", printable(path)));
     if (root) TRY(check_trusted(path));
     return path;
   }

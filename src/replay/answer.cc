@@ -38,8 +38,8 @@ std::string jobs_told_apart(const ReplayResult& result) {
                                : result.per == Per::host ? "what ran on a host"
                                                          : "all that ran";
   return fmt::format(
-      " Jobs cannot be told apart in this recording (it does not say who had the GPUs): {} counts as one job{}.", one,
-      released ? " until its memory is released" : ", from the first sample to the last");
+      " Jobs cannot be distinguished in this recording (it does not say who had the GPUs): {} counts as one job{}.",
+      one, released ? " until its memory is released" : ", from the first sample to the last");
 }
 
 // Of --except-user: most likely misspelt.
@@ -63,8 +63,8 @@ std::string empty_cards(const ReplayResult& result) {
     most = std::max(most, static_cast<double>(gpu.empty_bytes));
   }
   if (desktops == 0) return {};
-  return fmt::format(" On {} something always draws: up to {:.0f} MiB in use is no job.", count_of(desktops, "GPU"),
-                     most / (1 << 20));
+  return fmt::format(" On {} something always draws: up to {:.0f} MiB in use does not count as a job.",
+                     count_of(desktops, "GPU"), most / (1 << 20));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ Result<std::vector<std::uint64_t>> kfd_numbers(const std::string& path) {
 Result<std::uint64_t> kfd_number(const std::string& path) {
   const std::string text = TRY(read_file(AT_FDCWD, path, kKfdText));
   const auto number = to_unsigned(trim(text));
-  if (!number) return fail(path + " is no number");
+  if (!number) return fail(path + " is not a number");
   return *number;
 }
 

@@ -417,14 +417,15 @@ class VisibleReader {
       return found;
     }
     const std::optional<long> number = leading_number(entry);
-    if (!number) return {{}, "is no device"};
-    if (*number < 0 || static_cast<std::size_t>(*number) >= gpus_.size()) return {{}, "is no device of this machine"};
+    if (!number) return {{}, "is not a device"};
+    if (*number < 0 || static_cast<std::size_t>(*number) >= gpus_.size())
+      return {{}, "is not a device of this machine"};
     numbers = true;
     return {through_mig(gpus_[static_cast<std::size_t>(*number)]), {}};
   }
 
   Found find_unique(std::string_view prefix, DeviceKind kind) const {
-    Found found{{}, "is no device of this machine"};
+    Found found{{}, "is not a device of this machine"};
     for (std::size_t i = 0; i < inventory_.devices.size(); ++i) {
       const Device& device = inventory_.devices[i];
       if (device.kind != kind || !device.uuid.starts_with(prefix)) continue;

@@ -510,7 +510,7 @@ Result<Sensor> start_sensor_program(SensorMemory& shared, const Fd& memory, int 
   const auto cannot_start = [&](int why) {
     return fail(why, "the driver is asked by " + program.path + ", which cannot be started");
   };
-  if (!fill(shared.options, options, 0)) return fail("there is more to tell the sensor than there is room for");
+  if (!fill(shared.options, options, 0)) return fail("the options of the sensor are too long");
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return cannot_start(errno);
   const Fd theirs(ends[0]);

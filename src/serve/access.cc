@@ -94,7 +94,7 @@ Result<Tokens> Tokens::read(const std::string& path) {
   struct stat status{};
   if (!file) return fail(file.error().errno_value, "--token-file " + printable(path));
   if (::fstat(file->get(), &status) != 0 || !S_ISREG(status.st_mode))
-    return fail("--token-file " + printable(path) + ": is no file");
+    return fail("--token-file " + printable(path) + ": not a file");
   if ((status.st_mode & 0077) != 0 || (status.st_uid != 0 && status.st_uid != ::geteuid()))
     return fail(
         fmt::format("--token-file {0}: others can read or change it; chmod 600 {0} would be right", printable(path)));

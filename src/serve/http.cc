@@ -168,7 +168,7 @@ HttpServer::HttpServer(Loop& loop, HttpOptions options, Find find)
       wrong_host_(refusal(MHD_HTTP_MISDIRECTED_REQUEST, "this site goes by its address or as localhost")),
       no_token_(refusal(MHD_HTTP_UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as the password")),
       too_many_(refusal(MHD_HTTP_SERVICE_UNAVAILABLE, "too many listen to events already")),
-      other_site_(refusal(MHD_HTTP_FORBIDDEN, "this comes from another site, or is no application/json")),
+      other_site_(refusal(MHD_HTTP_FORBIDDEN, "this comes from another site, or is not application/json")),
       too_long_(refusal(MHD_HTTP_CONTENT_TOO_LARGE, "that is too long")) {
   MHD_add_response_header(wrong_method_->response(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
   MHD_add_response_header(no_token_->response(), MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Basic realm=\"lull\"");

@@ -49,8 +49,7 @@ void KeepApi::take(const PostRequest& request, std::function<void(DocumentPtr)> 
   };
   const auto wanted = parse_keep_request(request.body);
   if (!wanted) return refuse(400, wanted.error().message());
-  if (!request.user)
-    return refuse(403, "who you are cannot be told: ask over the unix socket, or with a token that is a user's");
+  if (!request.user) return refuse(403, "unknown user: ask over the unix socket, or with the token of a user");
   const uid_t own = ::geteuid();
   if (own != 0 && *request.user != own)
     return refuse(403, fmt::format("this lull serve is {}'s, and asks for nobody else", user_name(own)));

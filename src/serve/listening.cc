@@ -38,9 +38,9 @@ bool is_squatted(const struct stat& status, const struct stat& folder) {
 
 // Nothing: the file may go. An error: why it may not.
 Result<> may_replace(const std::string& path, const struct stat& status) {
-  if (!S_ISSOCK(status.st_mode)) return fail(fmt::format("{} is there, and is no socket", printable(path)));
+  if (!S_ISSOCK(status.st_mode)) return fail(fmt::format("{} exists and is not a socket", printable(path)));
   if (status.st_uid != ::geteuid())
-    return fail(fmt::format("{} is there, and belongs to {}", printable(path), printable(user_name(status.st_uid))));
+    return fail(fmt::format("{} exists and belongs to {}", printable(path), printable(user_name(status.st_uid))));
   const Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return fail(errno, "socket");
   const sockaddr_un address = address_of(path);

@@ -39,7 +39,7 @@
     fillTable($('policy-table'), heads, r.sweep.map(q => ({cls: q.recommended ? 'knee' : '', cells: cells(q)})));
     const hurt = r.hurt.filter(h => h.worked_again).slice(0, 30);
     $('policy-whom').hidden = !hurt.length;
-    $('whom-title').replaceChildren('Whom ', el('code', '', r.ends_rule), ' would have hurt');
+    $('whom-title').replaceChildren('Whose work ', el('code', '', r.ends_rule), ' would have lost');
     fillTable($('policy-hurt'), [['user', 'l'], ['command', 'l'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
       hurt.map(h => ({cells: [[h.user || 'not told', 'wrap'], [h.command || '–', 'wrap'], count(h.ended), [count(h.worked_again), 'regret'], num(h.work_lost_hours)]})));
     draw();

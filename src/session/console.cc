@@ -82,7 +82,7 @@ class WatchConsole final : public LullConsole {
     start_ = fmt::format("watching: {}{}; {}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
                          dry_run_ ? "dry run, would then " + actions_ : "then: " + actions_);
     if (settings.how.warn && warns_of_any(settings.actions))
-      start_ += fmt::format("; everybody logged in is told {} before", format_duration(*settings.how.warn));
+      start_ += fmt::format("; all logged-in users are warned {} before", format_duration(*settings.how.warn));
   }
   WatchConsole(Logger& logger, const Clock& clock, bool live, std::string start)
       : LullConsole(logger, std::move(start)), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {

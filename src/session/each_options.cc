@@ -67,8 +67,8 @@ Result<> check_step(const EachStep& step, Per per) {
     if (metric == Metric::job_util) return fail("job_util is a signal of a job, not of a GPU: give --per job");
     if (info(metric).of == Of::job)
       return fail(
-          fmt::format("{} cannot be judged with --per: which processes beside those on a GPU belong to a job is not "
-                      "known for sure; `lull run`, or `lull watch --also PID` without --per, know it of one job",
+          fmt::format("{} cannot be judged with --per: lull does not know for sure which other processes belong to a "
+                      "job; use `lull run`, or `lull watch --also PID` without --per",
                       info(metric).name));
   }
   return {};

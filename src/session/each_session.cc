@@ -112,14 +112,14 @@ void EachSession::listen() {
     if (question == kJobsQuestion) return answered(to_lines(on_jobs_question(), kLongestStatus));
     if (const auto other = read_question_for(question)) {
       if (user != 0) return answered("refused: only root may ask in another's name");
-      const auto wish = read_keep_question(other->second);
-      if (!wish) return answered("refused: that is no question of lull's");
+      const auto asked = read_keep_question(other->second);
+      if (!asked) return answered("refused: unknown request");
       return answered(on_keep(other->first,
                               fmt::format("{} (uid {}), by {},", user_name(other->first), other->first, who),
                               asked->first, asked->second));
     }
     const auto asked = read_keep_question(question);
-    answered(asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's");
+    answered(asked ? on_keep(user, who, asked->first, asked->second) : "refused: unknown request");
   });
   if (keep)
     keep_control_ = *std::move(keep);

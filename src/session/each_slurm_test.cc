@@ -285,7 +285,7 @@ TEST_F(EachSlurmTest, AJobWhoseGpusAreNotKnownIsNotJudged) {
   EXPECT_GE(asked, 9U) << "each minute";
   EXPECT_LE(asked, 11U);
   const auto about_it = [](const std::pair<std::string, std::string>& note) {
-    return note.second.find("which GPUs Slurm means cannot be told") != std::string::npos;
+    return note.second.find("Slurm's GPU order is unknown") != std::string::npos;
   };
   EXPECT_EQ(std::ranges::count_if(sink.notes, about_it), 1);
 }

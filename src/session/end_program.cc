@@ -175,7 +175,7 @@ class EndSession final : public Session {
       if (works == Truth::unknown) {
         if (!std::exchange(unseen_said_, true))
           tell_(
-              fmt::format("process {} has not ended within {}, but whether it works cannot be seen: lull waits for the "
+              fmt::format("process {} has not ended within {}, and it is unknown whether it works: lull waits for the "
                           "driver",
                           task_.target.pid(), format_duration(task_.wait)));
         return waited();
@@ -248,7 +248,7 @@ SharedOffer::~SharedOffer() {
 Result<SharedOffer::Word*> SharedOffer::map(int fd) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return fail(errno, "an offer");
-  if (status.st_size < static_cast<off_t>(sizeof(Word))) return fail("this is no offer");
+  if (status.st_size < static_cast<off_t>(sizeof(Word))) return fail("this is not an offer");
   void* at = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return fail(errno, "shared memory for an offer");
   return static_cast<Word*>(at);  // zeros are an empty Word

@@ -215,7 +215,7 @@ std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope
   if (narrow.empty()) return {};
   return "GPU " + gpu + " drives a display, and what it draws counts as work: `" + narrow +
          "` may never hold there; --idle '" + to_text(wider) +
-         "' allows for it, but takes whoever works less than that for idle";
+         "' allows for it, but then a job that works less than that counts as idle";
 }
 
 std::string not_confirmed_text(const Snapshot& snapshot, const std::vector<Device>& scope, const Rule& rule,

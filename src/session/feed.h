@@ -192,7 +192,7 @@ struct WithoutGpus {
 };
 std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, const WithoutGpus& asked);
 
-// On a GPU that drives a screen drawing counts as work, since whose work it is cannot be told: a rule that asks for
+// On a GPU that drives a screen drawing counts as work, since the work cannot be attributed: a rule that asks for
 // next to none may never hold. For a person, with a rule that allows for it; empty: that is not so here.
 std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope& scope);
 

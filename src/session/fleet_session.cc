@@ -392,7 +392,7 @@ void FleetSession::finish_look(std::string trouble) {
   if (!trouble.empty()) {
     for (auto& [run, one] : jobs_) one.verdicts.clear();
     if (without_numbers(trouble) != without_numbers(trouble_))
-      sink_.note(Level::warning, "fleet", trouble + "; nothing is judged meanwhile");
+      sink_.note(Level::warning, "fleet", trouble + "; no job is judged");
   } else if (!trouble_.empty()) {
     sink_.note(Level::note, "fleet", "jobs are judged again");
   }

@@ -176,7 +176,7 @@ Result<SignalReading> read_command(const SignalSource& source) {
   Loop& loop = machine->loop();
   TRY(machine->listen({SIGCHLD}, [](const signalfd_siginfo&) {}));
   TRY(loop.on_ready(Background::kLineOfProgram, [&] { loop.stop(); }));
-  Result<SignalReading> reading = fail("nobody waits for it any more");
+  Result<SignalReading> reading = fail("it is no longer needed");
   machine->run_tool(command_of(source), [&](const HelperResult& result) {
     reading = printed_number(source, result);
     loop.stop();

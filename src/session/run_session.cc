@@ -369,7 +369,7 @@ void RunSession::check_memory() {
   }
   if (held.empty()) return after_ending();
   if (--memory_tries_ <= 0) {
-    sink_.note(Level::warning, "memory", "the job is gone, its GPU memory is not: " + held);
+    sink_.note(Level::warning, "memory", "the job has ended, but its GPU memory is still in use: " + held);
     return after_ending();
   }
   loop_.in(kMemoryPause, [this] {
@@ -427,9 +427,7 @@ void RunSession::log_leftovers(const Snapshot* snapshot) {
   if (held && held->empty() && !ends) return finish(*own_end_);  // no GPU, no concern of ours
   const std::string who = fmt::format("the job has ended (status {}) and left {} process{}: {}", own_end_->status,
                                       left.size(), left.size() == 1 ? "" : "es", names_of(left));
-  const std::string what = !held           ? "what they hold of the GPUs cannot be told"
-                           : held->empty() ? "no GPU memory"
-                                           : *held;
+  const std::string what = !held ? "their GPU memory is unknown" : held->empty() ? "no GPU memory" : *held;
   const std::string next =
       !ends ? "--leftovers end would end them" : (common_.dry_run ? "dry run: would send " : "") + next_text(true);
   sink_.note(Level::important, "leftovers", fmt::format("{}; {}; {}", who, what, next));

@@ -69,7 +69,7 @@ void Session::begin_subject() {
 
 void Session::warn_of_missing_also() {
   for (const std::string& text : common_.also.nobody_in())
-    sink_.note(Level::warning, "also", "--also " + printable(text) + ": nobody is there yet");
+    sink_.note(Level::warning, "also", "--also " + printable(text) + ": no such process yet");
 }
 
 void Session::set_time_limit() {

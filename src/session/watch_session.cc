@@ -175,11 +175,11 @@ constexpr Duration kSlowest = 24h;
 
 }  // namespace
 
-Result<> settle_watch(const WatchOptions& words, const Settings& known, SessionSettings& settings) {
-  settings.signals = TRY(signals_with(known.signals(), words.signal_from));  // rules name them
-  settings.policy.idle = TRY(known.idle_option("--idle", words.idle));
-  if (!words.arm.empty()) settings.policy.arm = TRY(known.rule_option("--arm", words.arm));
-  settings.every = TRY(duration_option("--every", words.every));
+Result<> settle_watch(const WatchOptions& options, const Settings& known, SessionSettings& settings) {
+  settings.signals = TRY(signals_with(known.signals(), options.signal_from));  // rules name them
+  settings.policy.idle = TRY(known.idle_option("--idle", options.idle));
+  if (!options.arm.empty()) settings.policy.arm = TRY(known.rule_option("--arm", options.arm));
+  settings.every = TRY(duration_option("--every", options.every));
   if (settings.every < kFastest) return fail("--every: at least " + format_duration(kFastest));
   if (settings.every > kSlowest) return fail("--every: at most " + format_duration(kSlowest) + " would be right");
   settings.delay = TRY(duration_option("--delay", options.delay));

@@ -59,10 +59,10 @@ SignalValue OwnSignalState::read(const SignalReading& reading, Instant asked, do
     case SignalSource::As::age:
       value.value = std::max(0.0, now - latest);
       if (latest - now > seconds(source_.max_age))
-        return unknown(Absence::implausible, fmt::format("{} is a time that lies ahead", source_.to_string()));
+        return unknown(Absence::implausible, fmt::format("{} is a time in the future", source_.to_string()));
       if (latest < kEarliestTime)
         return unknown(Absence::implausible,
-                       fmt::format("{} is {}, which is no time (seconds since 1970)", source_.to_string(), latest));
+                       fmt::format("{} is {}, which is not a time (seconds since 1970)", source_.to_string(), latest));
       break;
   }
   if (value.known() && !plausible(source_.metric, value.value))
@@ -75,7 +75,8 @@ SignalValue OwnSignalState::rate(const SignalReading& reading, Instant asked) {
   for (const SignalReading::Series& one : reading.series) {
     if (one.value < 0 || one.value > kLargestCounter) {
       before_.reset();
-      return unknown(Absence::implausible, fmt::format("{} is {}, which is no count", source_.to_string(), one.value));
+      return unknown(Absence::implausible,
+                     fmt::format("{} is {}, which is not a counter value", source_.to_string(), one.value));
     }
     now.counters[one.labels] += one.value;
     if (one.time) now.time = std::max(now.time.value_or(*one.time), *one.time);

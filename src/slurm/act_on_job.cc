@@ -135,7 +135,7 @@ void ActOnJob::looked() {
   id_ = (*state)->id();
   if (request_.het_job && (*state)->het_job != (*request_.het_job == 0 ? "" : std::to_string(*request_.het_job)))
     return finish(ActResult::Kind::refused,
-                  fmt::format("job {} is a component of het job {}, of which nobody has asked the others",
+                  fmt::format("job {} is a component of het job {}, and lull has not asked the other components",
                               request_.judged.job, (*state)->het_job));
   if (!is_as_judged() || keeps()) return;
   if (!request_.verb) return finish(ActResult::Kind::done, "");

@@ -53,7 +53,7 @@ std::string toml_text(std::string_view text) {
 Result<> check_owner(int fd, mode_t kind, const std::string& what, uid_t trusted) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return fail(errno, what);
-  if ((status.st_mode & S_IFMT) != kind) return fail(what + " is no " + (kind == S_IFDIR ? "folder" : "plain file"));
+  if ((status.st_mode & S_IFMT) != kind) return fail(what + " is not a " + (kind == S_IFDIR ? "folder" : "plain file"));
   if (status.st_uid != 0 && status.st_uid != trusted) return fail(what + " is not root's");
   if ((status.st_mode & 022) != 0) return fail(what + " can be written to by others than root");
   return {};
@@ -137,7 +137,7 @@ Result<std::vector<unsigned>> parse_gpu_numbers(std::string_view text) {
     const auto low = to_unsigned(range.substr(0, dash));
     const auto high = dash == std::string_view::npos ? low : to_unsigned(range.substr(dash + 1));
     if (!low || !high || *high < *low || *high >= kMostGpus)
-      return fail(fmt::format("'{}' are no numbers of GPUs, such as 0,1", printable(text.substr(0, 200))));
+      return fail(fmt::format("'{}' is not a list of GPU numbers such as 0,1", printable(text.substr(0, 200))));
     for (std::uint64_t n = *low; n <= *high; ++n) numbers.push_back(static_cast<unsigned>(n));
   }
   std::ranges::sort(numbers);
@@ -326,13 +326,13 @@ Result<Allocation> allocation_from(const Environment& environment, const std::st
   const auto number = parse_job_number(job);
   if (!number)
     return fail(job.empty() ? "SLURM_JOB_ID is not set: this is for Slurm's Prolog and Epilog"
-                            : fmt::format("SLURM_JOB_ID={} is no number of a job", printable(job)));
+                            : fmt::format("SLURM_JOB_ID={} is not a job id", printable(job)));
   one.job = *number;
   one.node = node;
   const std::string uid = first_of(environment, {"SLURM_JOB_UID", "SLURM_UID"});
   const auto user = to_unsigned(uid);
   if (!user || *user >= 0xFFFFFFFFULL)
-    return fail(fmt::format("job {}: SLURM_JOB_UID={} is no uid", one.job, printable(uid)));
+    return fail(fmt::format("job {}: SLURM_JOB_UID={} is not a uid", one.job, printable(uid)));
   one.uid = static_cast<uid_t>(*user);
   one.user = first_of(environment, {"SLURM_JOB_USER"});
   auto gpus = parse_gpu_numbers(first_of(environment, {"SLURM_JOB_GPUS"}));
@@ -348,7 +348,7 @@ Result<Allocation> allocation_from(const Environment& environment, const std::st
   const std::string het_job = first_of(environment, {"SLURM_HET_JOB_ID", "SLURM_PACK_JOB_ID"});
   const auto leader = het_job.empty() ? std::optional<std::uint64_t>(0) : to_unsigned(het_job);
   if (!leader || *leader > 0xFFFFFFFFULL)
-    return fail(fmt::format("job {}: SLURM_HET_JOB_ID={} is no number of a job", one.job, printable(het_job)));
+    return fail(fmt::format("job {}: SLURM_HET_JOB_ID={} is not a job id", one.job, printable(het_job)));
   one.het_job = *leader;
   one.partition = first_of(environment, {"SLURM_JOB_PARTITION"});
   one.account = first_of(environment, {"SLURM_JOB_ACCOUNT"});

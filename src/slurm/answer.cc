@@ -124,7 +124,7 @@ Agreement agree(std::uint64_t job, unsigned restarts, const std::vector<std::str
     if (one->job != job)
       refuse(fmt::format("{} answers for job {}", node, one->job));
     else if (std::ranges::find(nodes, node) == nodes.end())
-      refuse(fmt::format("{} is no node of the job", node));
+      refuse(fmt::format("{} is not a node of the job", node));
     else if (!answers.emplace(node, *std::move(one)).second)
       refuse(fmt::format("{} answers twice", node));
   }

@@ -137,7 +137,7 @@ Result<GpuOrder> read_gres(std::string_view output,
     if (fields["Name"] != "gpu") continue;
     const auto count = to_unsigned(fields["Count"]);
     if (fields["File"].empty() || fields["File"] == "(null)")
-      return fail("gres.conf names no File of the GPUs: which of them a job has cannot be told");
+      return fail("gres.conf names no File of the GPUs: the GPUs of a job are unknown");
     const auto files = parse_node_list(fields["File"]);
     if (!files || !count) return fail(fmt::format("`slurmd -G` says '{}'", printable(line.substr(0, 200))));
     if (files->size() > 1 && *count == 1) {  // MultipleFiles: one number for all of them
@@ -215,12 +215,12 @@ void GpuNumbers::looked(const HelperResult& result, Instant now,
 Result<> GpuNumbers::take(const HelperResult& result,
                           const std::function<std::optional<GpuFile>(const std::string&)>& file_of) {
   seen_ = facts_();
-  if (!result.ok()) return fail(fmt::format("slurmd -G: {}: which GPUs Slurm means cannot be told", result.trouble));
+  if (!result.ok()) return fail(fmt::format("slurmd -G: {}: Slurm's GPU order is unknown", result.trouble));
   GpuOrder order = TRY(read_gres(result.output, file_of));
   if (!seen_->changed) return fail("gres.conf cannot be found: set SLURM_CONF for lull as for slurmd");
   const bool same = last_ == order;
   if (!same && seen_->slurmd && seen_->slurmd->at < *seen_->changed)
-    return fail("gres.conf was changed after slurmd began: which GPUs Slurm means cannot be told; restart slurmd");
+    return fail("gres.conf was changed after slurmd started: Slurm's GPU order is unknown; restart slurmd");
   // AutoDetect: a GPU that is lost shifts the numbers of `slurmd -G`, not those of the slurmd that runs.
   if (!same && last_ && !is_later(seen_->slurmd))
     return fail("`slurmd -G` shows other GPUs than the slurmd that runs has: restart slurmd");
@@ -244,7 +244,7 @@ Result<std::vector<GpuFile>> GpuNumbers::files_of(const std::vector<unsigned>& n
   std::vector<GpuFile> files;
   for (const unsigned number : numbers) {
     if (number >= order_->size() || !(*order_)[number])
-      return fail(fmt::format("Slurm's GPU {} is no whole GPU, or its file cannot be looked at", number));
+      return fail(fmt::format("Slurm's GPU {} is not a whole GPU, or its device file cannot be read", number));
     files.push_back(*(*order_)[number]);
   }
   return files;

@@ -28,7 +28,7 @@ Result<std::map<std::uint64_t, std::string>> read_comments(std::string_view outp
     const std::size_t blank = std::min(line.find(' '), line.size());
     const auto number = to_unsigned(line.substr(0, blank));
     if (!number || blank == line.size())
-      return fail(fmt::format("squeue: '{}' is no number of a job and its comment", printable(line.substr(0, 80))));
+      return fail(fmt::format("squeue: '{}' is not a job id with its comment", printable(line.substr(0, 80))));
     const std::string_view comment = line.substr(blank + 1);
     if (!comments.emplace(*number, trim(comment) == "(null)" ? "" : comment).second)
       return fail(fmt::format("squeue: job {} is there twice", *number));

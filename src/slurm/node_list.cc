@@ -8,7 +8,7 @@ namespace lull::slurm {
 namespace {
 
 std::unexpected<Error> wrong(std::string_view text) {
-  return fail(fmt::format("'{}' is no list of nodes", printable(text.substr(0, 200))));
+  return fail(fmt::format("'{}' is not a list of nodes", printable(text.substr(0, 200))));
 }
 
 bool is_name(std::string_view text) { return text.find_first_of(" \t\n[]") == std::string_view::npos; }

@@ -98,7 +98,7 @@ Result<std::vector<RunningJob>> read_running_jobs(std::string_view output) {
     if (trim(line).empty() || line.starts_with("squeue:")) continue;  // a warning
     const auto cells = cells_of(line, kJobFields);
     const auto strange = [&] {
-      return fail(fmt::format("squeue: '{}' is no line of a job", printable(trim(line).substr(0, 80))));
+      return fail(fmt::format("squeue: '{}' is not a job line", printable(trim(line).substr(0, 80))));
     };
     const auto number = to_unsigned(cells[0]);
     const auto restarts = to_unsigned(cells[1]);

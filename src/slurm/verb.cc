@@ -75,7 +75,7 @@ Result<Verb> parse_verb(std::string_view text) {
   if (text.starts_with("signal:")) {
     const std::string word = signal_word(text.substr(7));
     if (const auto number = parse_signal(word); number && *number != 0) return Verb{VerbKind::signal, word};
-    return fail(fmt::format("'{}' is no signal, such as signal:TERM", printable(text)));
+    return fail(fmt::format("'{}' is not a signal, such as signal:TERM", printable(text)));
   }
   const auto* const found = std::ranges::find(kVerbs, text);
   const auto kind = static_cast<VerbKind>(found - kVerbs.begin());

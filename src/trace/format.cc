@@ -29,8 +29,8 @@ Result<Schema> open_table(std::string_view head, const ReadHow& how) {
   Schema schema = TRY(detect_schema(head, how.columns, how.wanted, how.every));
   if (!schema.timed && !schema.names_gpus() && !schema.one_gpu)
     return fail(
-        fmt::format("neither time nor GPU can be told: say which column names the GPU (--columns gpu=NAME), or that "
-                    "there is but one (--columns gpu=none); it has {}",
+        fmt::format("neither the time nor the GPU of a row is known: name the GPU's column (--columns gpu=NAME), or "
+                    "say that there is one GPU (--columns gpu=none); it has {}",
                     column_list(schema.columns)));
   schema.in_turn = !schema.timed;
   return schema;

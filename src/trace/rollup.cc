@@ -98,10 +98,10 @@ Result<std::string> read_index(int fd) {
   Trailer trailer;
   std::memcpy(&trailer, last.data(), sizeof trailer);
   if (trailer.mark != kMark || trailer.index_size > std::min<std::uint64_t>(size - sizeof trailer, kMostIndex))
-    return fail("it is no roll-up");
+    return fail("it is not a roll-up");
   const std::string packed = TRY(read_exactly(fd, size - sizeof trailer - trailer.index_size, trailer.index_size));
   const unsigned long long whole = ::ZSTD_getFrameContentSize(packed.data(), packed.size());
-  if (whole > kMostIndex) return fail("it is no roll-up");  // also: not known
+  if (whole > kMostIndex) return fail("it is not a roll-up");  // also: not known
   std::string text(whole, '\0');
   if (::ZSTD_decompress(text.data(), text.size(), packed.data(), packed.size()) != whole) return fail("it is damaged");
   return text;

@@ -133,7 +133,8 @@ Result<> choose_signals(std::string_view text, RowLayout& layout, std::span<cons
     if (metric && is_learned(*metric))
       return fail(fmt::format("--signals: '{}' is learned from util and power, in a replay too: record these", name));
     if (!metric || (info(*metric).of != Of::gpu && std::ranges::find(own, *metric) == own.end()))
-      return fail(fmt::format("--signals: '{}' is no signal of a GPU{}", printable(name), did_you_mean(name, names)));
+      return fail(
+          fmt::format("--signals: '{}' is not a signal of a GPU{}", printable(name), did_you_mean(name, names)));
     if (std::find(metrics.begin(), metrics.end(), *metric) == metrics.end()) metrics.push_back(*metric);
   }
   return {};

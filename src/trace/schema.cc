@@ -67,7 +67,7 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
     const std::string unit = choice.unit.empty() ? column.unit : choice.unit;
     const auto factor = unit.empty() ? std::optional(1.0) : unit_factor(info(column.metric).unit, unit);
     if (!factor && !choice.unit.empty())
-      return fail(fmt::format("'{}' is no unit of {}", printable(unit), info(column.metric).name));
+      return fail(fmt::format("'{}' is not a unit of {}", printable(unit), info(column.metric).name));
     const auto known = meaning_of(column.name);
     if (!unit.empty() || !known) column.scale = factor.value_or(1);
     column.guessed_size = column.guessed_size && unit.empty();

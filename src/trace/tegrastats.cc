@@ -56,7 +56,7 @@ static Result<Schema> open_tegrastats(std::string_view head, const ReadHow& how)
 
 void TegrastatsParser::line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) {
   if (trim(text).empty()) return;
-  if (!is_tegra_line(text)) return batch.add_bad(number, "it is no line of tegrastats");
+  if (!is_tegra_line(text)) return batch.add_bad(number, "it is not a line of tegrastats");
   if (cut) return batch.add_bad(number, "cut off in the middle");
   const auto time = schema_.timed ? take_any_time(text, DayOrder::month_first) : std::nullopt;
   if (schema_.timed && (!time || time->zone_minutes.has_value() != schema_.zoned))

@@ -170,7 +170,7 @@ Result<> TraceWriter::continue_text() {
                                                      : begins_like_a_row(head, keys_of_lines({options_.like}));
     if (!ours) {
       TRY(check_columns(head));
-      return fail(printable(options_.path) + " is no trace of ours: choose another file");
+      return fail(printable(options_.path) + " is not a trace of lull: choose another file");
     }
     note_ = fmt::format("{} had only a piece of its first line; begun anew", printable(options_.path));
     pending_ = options_.header;
@@ -255,7 +255,7 @@ Result<> TraceWriter::continue_frames() {
   }
   if (!checked && !TRY(begins_with_first_frame())) {
     if (!first.empty()) TRY(check_columns(first));
-    return fail(path + " is no trace of ours: choose another file");
+    return fail(path + " is not a trace of lull: choose another file");
   }
   if (complete == 0 && partial.find('\n') == std::string::npos) {
     note_ = fmt::format("{} had nothing whole in it; begun anew", path);

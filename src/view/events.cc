@@ -45,8 +45,8 @@ struct EventText {
   std::string operator()(const CanJudge&) const { return "the rule can be judged again"; }
   std::string operator()(const Armed& armed) const { return "armed: " + armed.rule; }
   std::string operator()(const Gap& gap) const {
-    return "nothing was seen for " + format_duration(std::chrono::floor<std::chrono::milliseconds>(gap.unseen)) +
-           " (suspended, or starved): the count begins anew";
+    return "no sample for " + format_duration(std::chrono::floor<std::chrono::milliseconds>(gap.unseen)) +
+           " (machine suspended or overloaded): the idle time starts again";
   }
   std::string operator()(const ScopeChanged& changed) const {
     return "now watching " + gpus_text(changed.scope.devices) + " (" + changed.scope.why + ")";
@@ -83,7 +83,7 @@ struct ActionEventText {
     return fmt::format("{}: {}{}", printable(failed.action), printable(failed.trouble), then);
   }
   std::string operator()(const Announced& one) const {
-    return fmt::format("{} in {}; {} terminal{} told; `lull watch --cancel` calls it off", one.action,
+    return fmt::format("{} in {}; {} terminal{} warned; `lull watch --cancel` cancels it", one.action,
                        format_duration(one.in), one.terminals, one.terminals == 1 ? "" : "s");
   }
   std::string operator()(const Cancelled& cancelled) const { return "cancelled by " + cancelled.who; }
@@ -100,7 +100,7 @@ struct ActionEventText {
   }
   std::string operator()(const WorksAgain&) const { return "it works again: not killed, and watched on"; }
   std::string operator()(const KillWaits&) const {
-    return "still there, but whether it works cannot be seen: SIGKILL waits until the driver tells";
+    return "still there, and it is unknown whether it works: SIGKILL waits until the GPUs can be read";
   }
   std::string operator()(const TreeGone&) const { return "the job and all its processes are gone"; }
   std::string operator()(const TreeStuck& stuck) const { return "cannot be ended: " + stuck.left; }

@@ -15,7 +15,7 @@ namespace lull {
 
 // "no-gpu", "cannot-judge", "armed"
 std::string_view event_name(const Event& event);
-// "nothing was seen for 3m (suspended, or starved): the count begins anew"
+// "no sample for 3m (machine suspended or overloaded): the idle time starts again"
 std::string to_string(const Event& event);
 // Something is wrong, rather than news.
 bool is_trouble(const Event& event);

@@ -210,7 +210,7 @@ std::vector<std::string> firing_lines(const ReplayResult& result, const Screen& 
     then.cells.push_back({firing.regretted ? "came back: regretted" : std::string(replay::ending_text(firing.ending)),
                           firing.regretted ? Tone::bad : Tone::plain});
   }
-  std::vector<std::string> lines = {wrapped("each time it would have fired, whoever had the GPU then:", screen.width)};
+  std::vector<std::string> lines = {wrapped("each time it would have fired, whichever job had the GPU:", screen.width)};
   std::ranges::move(layout({subject, when, before, after, then}, {}, screen), std::back_inserter(lines));
   return lines;
 }
@@ -243,7 +243,7 @@ std::vector<std::string> hurt_lines(const ReplayResult& result, std::size_t most
   std::vector<Column> columns = {user, command};
   if (hosts) columns.push_back(host);
   columns.insert(columns.end(), {ended, again, lost});
-  std::vector<std::string> lines = {"whom it would have hurt:"};
+  std::vector<std::string> lines = {"whose work it would have lost:"};
   for (std::string& line : layout(columns, {}, screen)) lines.push_back(std::move(line));
   if (hurt.size() > shown) lines.push_back(fmt::format("and {} more (--all)", hurt.size() - shown));
   return lines;

@@ -47,7 +47,7 @@ TEST(ReplayTable, ListsWhatWouldHaveBeenEndedWithWhoseItWas) {
 
 TEST(ReplayTable, VerboseListsEveryFiringToo) {
   const std::string text = replay_table(replayed(a_day()), {.verbose = true}, false, {.width = 120});
-  EXPECT_NE(text.find("each time it would have fired, whoever had the GPU then:"), std::string::npos) << text;
+  EXPECT_NE(text.find("each time it would have fired, whichever job had the GPU:"), std::string::npos) << text;
   EXPECT_NE(text.find("STAYED IDLE"), std::string::npos) << text;
 }
 
@@ -67,7 +67,7 @@ TEST(ReplayTable, FitsNarrowScreens) {
 }
 
 TEST(ReplayBasis, SaysWhereJobsCannotBeToldApart) {
-  const std::string told = "cannot be told apart";
+  const std::string told = "cannot be distinguished";
   EXPECT_EQ(replay::basis(replayed(a_day())).find(told), std::string::npos);
   std::string bare = "time,gpu,util\n";
   std::string memory = "time,gpu,util,mem_used\n";

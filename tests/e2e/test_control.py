@@ -11,7 +11,7 @@ from test_watch import LOGIND, QUICK
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
 PYTHON = "/usr/bin/python3"
-SHOWN = "`lull watch --cancel` calls it off"
+SHOWN = "`lull watch --cancel` cancels it"
 
 
 def as_user(uid):

@@ -71,7 +71,7 @@ def test_python3_runs_the_py_file(sim, tmp_path, name, words, status):
         assert gpus.run(PYTHON, copied, *words, env={"PATH": path}).returncode == status
         lost = gpus.run(PYTHON, copied, *words, env={"PATH": "/usr/bin:/bin"})
         if shutil.which("lull", path="/usr/bin:/bin") is None:
-            assert lost.returncode == 1 and lost.stderr == f"{name}: lull is neither beside this file nor in PATH\n"
+            assert lost.returncode == 1 and lost.stderr == f"{name}: lull is neither next to this file nor in PATH\n"
 
 
 def test_job_started_by_the_py_file_has_the_default_sigpipe(sim):

@@ -148,7 +148,7 @@ def holding(path, program=sys.executable):
 
 
 def test_mistakes_are_said_in_one_line(sim, tmp_path):
-    rows = [([], "what to run stands behind --"),
+    rows = [([], "no command: use lull fill"),
             (["--idle", "utl < 5", "--", "true"], "did you mean 'util'"),
             (["--yield", "maybe", "--", "true"], "confirm, stop, pause or park"),
             (["--signal", "NIX", "--", "true"], "--signal"),
@@ -160,9 +160,9 @@ def test_mistakes_are_said_in_one_line(sim, tmp_path):
             (["--log-format", "xml", "--", "true"], "text or json would be right"),
             (["/nonexistent/fill.toml"], "No such file"),
             (["a.toml", "--", "true"], "not both"),
-            (["--idle", "util < 5 for 1s", "a.toml"], "of FILE's fillers FILE says it all"),
-            (["--check", "--grace", "1s", "a.toml"], "of FILE's fillers FILE says it all"),
-            (["--check"], "what to run stands behind --"),
+            (["--idle", "util < 5 for 1s", "a.toml"], "FILE has all settings of its fillers"),
+            (["--check", "--grace", "1s", "a.toml"], "FILE has all settings of its fillers"),
+            (["--check"], "no command: use lull fill"),
             (["--check", "--grace", "5", "--", "true"], "needs a unit")]
     with sim(1) as gpus:
         for options, text in rows:

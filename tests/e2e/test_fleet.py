@@ -187,11 +187,11 @@ def test_a_busy_gpu_or_a_hole_is_no_idle_time(cluster, judge, body):
 def test_a_server_that_does_not_answer_rightly_does_nothing(cluster, judge, refusal, said):
     with StandIn(fail=lambda _, asked: refusal(asked), body=whole) as server:
         one = judge(server)
-        assert said in read_until(one.stderr, "nothing is judged meanwhile")
+        assert said in read_until(one.stderr, "no job is judged")
         wait_until(lambda: len(server.asked) > 6, what="more looks")
         assert not cluster.acted()
         one.send_signal(signal.SIGTERM)
-        assert "meanwhile" not in one.communicate(timeout=LIMIT)[1], "it is said once"
+        assert "no job is judged" not in one.communicate(timeout=LIMIT)[1], "it is said once"
 
 
 @pytest.mark.parametrize("behind", [600, -600])
@@ -199,7 +199,7 @@ def test_an_answer_of_another_time_does_nothing(cluster, judge, behind):
     """Kept by a cache, or of a server whose clock was set back: what was idle then may work now."""
     with StandIn(body=lambda _: shifted(whole(0), -behind), behind=behind) as server:
         one = judge(server)
-        said = read_until(one.stderr, "nothing is judged meanwhile")
+        said = read_until(one.stderr, "no job is judged")
         assert f"{'behind' if behind > 0 else 'ahead of'} ours: too far apart" in said
         wait_until(lambda: len(server.asked) > 6, what="more looks")
         assert not cluster.acted()

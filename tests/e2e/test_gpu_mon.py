@@ -183,7 +183,7 @@ def test_two_gpus_are_one_start_and_what_is_missing_is_said(sim, tmp_path, fille
 
 
 @pytest.mark.parametrize("config, words", [
-    ("x=1\n", "conf: line 1: 'x=1' stands before the first [section]"),
+    ("x=1\n", "conf: line 1: 'x=1' is before the first [section]"),
     ("[defaults]\ninterval_seconds=1\n[process]\ngpus=0\ndir=/\n", "conf: line 3: section [process] lacks 'cmd'"),
 ])
 def test_a_mistake_is_one_line(sim, tmp_path, config, words):

@@ -180,7 +180,7 @@ def test_right_to_power_off_is_checked_at_the_start(sim, tmp_path):
         start = {}
     with sim(1) as gpus:
         done = gpus.run(TOOL, "--kill_action", "reboot", env={"PATH": str(tmp_path)}, **start)
-        assert done.returncode == 1 and "gpu_sentinel: we may not reboot this machine" in done.stderr
+        assert done.returncode == 1 and "gpu_sentinel: no permission to reboot this machine" in done.stderr
 
 
 def test_non_root_user_powers_off_by_sudo_without_sbin_in_path(sim, programs, tmp_path):

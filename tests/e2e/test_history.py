@@ -315,7 +315,7 @@ def test_times_without_a_zone_are_compared_as_the_clock_showed_them(run_lull, tm
 @pytest.mark.parametrize("arguments, status, said", [
     (["--last", "30"], 2, "--last"),
     (["--from", "tomorrow"], 2, "2026-11-17T12:00 "),
-    (["--from", "2026-11-31"], 2, "is no time"),
+    (["--from", "2026-11-31"], 2, "is not a time"),
     (["--from", "2026-11-12", "--to", "2026-11-10"], 2, "is not after"),
     (["--last", "2d", "--from", "2026-11-12"], 2, "not both"),
     (["--from", "2031-01-01"], 125, "its days are 2026-11-09 to 2026-11-15"),

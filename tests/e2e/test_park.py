@@ -231,7 +231,7 @@ def test_a_state_that_cannot_be_told_stops_everything_before_it_begins(place, fa
     shell, workers = place.job(1)
     place.fault("get-state", fault)
     done = place.park(shell)
-    assert done.returncode == 1 and "cannot be told" in done.stderr
+    assert done.returncode == 1 and "in an unknown state" in done.stderr
     assert [call[0] for call in place.calls()] == ["get-state"] and place.entry_files() == []
 
 

@@ -304,7 +304,7 @@ def test_the_empty_level_is_that_of_the_card(tmp_path):
     for per in ("gpu", "all"):
         got = totals(trace, "--idle", "30m", "--per", per)
         assert got["jobs"] == 1 and got["ended"] == 1 and got["freed_hours"] == pytest.approx(59 / 60), per
-        assert "On 1 GPU something always draws: up to 465 MiB in use is no job." in got["basis"]
+        assert "On 1 GPU something always draws: up to 465 MiB in use does not count as a job." in got["basis"]
     assert use()["free_hours"] == pytest.approx(179 / 60)
     write(lambda i: 310 if 120 <= i < 240 else 0)
     assert totals(trace, "--idle", "30m")["jobs"] == 1
@@ -418,7 +418,7 @@ def test_the_answer_comes_first(tmp_path):
         "No recommendation: the recording covers 4.0 h, a recommendation needs 24 h. After 30m the rule ends 2 of 3 jobs; 1 of them "
         "worked again; 27 % (0.0–62.9 %) of the work lost; 0.63 GPU-hours freed. The job not seen again was followed for 29 min.")
     assert "Judged each GPU by itself: 2 GPUs, 8.0 GPU-hours seen, no gaps, no rows left out." in out
-    hurt = out[out.index("whom it would have hurt"):].splitlines()
+    hurt = out[out.index("whose work it would have lost"):].splitlines()
     assert "alice" in hurt[2] and "python train.py" in hurt[2] and "bob" not in out[out.index("whom"):out.index("what it would have ended")]
     got = totals(trace, "--idle", "util < 1 for 30m")
     work = (60 - 1 + 100) * 60 * .5 + (60 - 1) * 60 * .9 + 60 * 60 * .9

@@ -300,7 +300,7 @@ def test_memory_that_does_not_come_back_is_said(sim):
         gpus.set(0, util=0)
         _, stderr = job.communicate(timeout=LIMIT)
         assert job.returncode == 124
-        assert "its GPU memory is not" in stderr and "20.0 GiB" in stderr
+        assert "its GPU memory is still in use" in stderr and "20.0 GiB" in stderr
 
 
 def test_cpu_of_the_tree_in_a_rule(sim):

@@ -208,7 +208,7 @@ def test_gpu_that_says_no_permission_counts_where_somebody_may_work(sim):
         gpus.fault(1, "no-permission")
         watch = gpus.start_lull("watch", "-v", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
         said = lines_until(watch, "GPU 1 gives no util (no permission)")
-        assert said.count("GPU 1: no permission to read it, but somebody may work there") == 1
+        assert said.count("GPU 1: no permission to read it, but a process may work there") == 1
         watched_on(watch)
         stop(watch)
         left_out = gpus.lull("watch", "--gpus", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
@@ -374,7 +374,7 @@ def test_also_that_is_nothing_of_the_kind(run_lull, word):
 
 def test_also_that_is_not_there_yet_is_said(run_lull):
     done = run_lull("run", "--also", "0123456789ab", "--", "true")
-    assert done.returncode == 0 and "nobody is there yet" in done.stderr
+    assert done.returncode == 0 and "no such process yet" in done.stderr
 
 
 # ---- what /proc/PID/io does not know -----------------------------------------------------------------------

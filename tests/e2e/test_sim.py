@@ -513,7 +513,7 @@ def test_a_folder_that_cannot_be_made(run_lull):
 
 @pytest.mark.parametrize("args, wanted", [
     (["set", "4", "util=3"], "there is no GPU 4: 0 to 1 are"),
-    (["set", "x", "util=3"], "is no GPU"),
+    (["set", "x", "util=3"], "is not a GPU"),
     (["set", "GPU-nope", "util=3"], "no GPU has a UUID"),
     (["set", "0", "utl=3"], "did you mean 'util'?"),
     (["set", "0", "util=300"], "0 to 100"),
@@ -532,7 +532,7 @@ def test_a_folder_that_cannot_be_made(run_lull):
     (["fault", "9", "lost"], "there is no GPU 9"),
     (["fault", "0"], "`lull sim fault 0 lost`"),
     (["fault", "0", "lost", "--fro", "1s"], "did you mean '--for'?"),
-    (["fault", "0", "lost", "--function", "no way"], "is no NVML function"),
+    (["fault", "0", "lost", "--function", "no way"], "is not an NVML function"),
     (["load", "--gpu", "7"], "there is no GPU 7"),
     (["load", "--gpu", "0:1"], "there is no MIG device"),
     (["load", "--gpu", "0", "--util", "a lot"], "util=35"),

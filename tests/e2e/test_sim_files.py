@@ -205,7 +205,7 @@ def test_reading_a_value_wakes_a_card(tree):
     (["set", "amd:0", "pstate=0"], "does not show pstate"),
     (["fault", "nvidia:0", "ebusy"], "is not read from files"),
     (["fault", "amd:0", "ebusy", "--file", "rc6_residency_ms"], "has no file 'rc6_residency_ms'"),
-    (["fault", "amd:0", "ebusy", "--file", "../x"], "is no file of a GPU"),
+    (["fault", "amd:0", "ebusy", "--file", "../x"], "is not a file of a GPU"),
 ])
 def test_what_cannot_be_is_refused(sim, words, says):
     done = sim("1xMI210,1xT4").lull("sim", *words)

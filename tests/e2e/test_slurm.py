@@ -474,7 +474,7 @@ def test_keep_by_comment_that_fails_says_why_in_one_line(keep, programs):
         ({"squeue": "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"}, "does not answer"),
         ({"squeue": "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"}, "no job 22"),
         ({"state": ""}, "no job 22"),
-        ({"before": "two\nlines"}, "no number of a job and its comment"),
+        ({"before": "two\nlines"}, "not a job id with its comment"),
     ):
         done = keep("slurm:22", "4h", **{"before": "mine", **args})
         assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1 and said in done.stderr, done.stderr

@@ -197,7 +197,7 @@ def test_without_proc_the_job_is_ended_and_nothing_is_claimed(sim, pids):
                              stderr=said, stdout=said)
             assert run.wait(timeout=LIMIT) == 124
             said.seek(0)
-            assert "all its processes are gone" not in (text := said.read()) and "cannot be told" in text
+            assert "all its processes are gone" not in (text := said.read()) and "lull cannot check all its processes" in text
 
 
 @root_only

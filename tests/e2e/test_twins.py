@@ -87,10 +87,10 @@ OURS = {
         (r"WARNING: gpu_idle_timeout: .*cannot be judged.*", "WARNING: gpu_idle_timeout: cannot be judged"),
         (r"WARNING: gpu_idle_timeout: .*CUDA_VISIBLE_DEVICES (hides every|names no) GPU.*",
          "WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES hides every GPU"),
-        (r"WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES: '1' is no device of this machine.*", ""),
+        (r"WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES: '1' is not a device of this machine.*", ""),
         (r"WARNING: gpu_idle_timeout: det .*; again in .*", "WARNING: gpu_idle_timeout: det: again"),
         (r"INFO: gpu_idle_timeout: (GPUs can be read now|the rule can be judged again|now watching GPU).*", ""),
-        (r".*nothing was seen for .*", ""),  # this machine is slow today
+        (r".*no sample for .*", ""),  # this machine is slow today
         (r"gpu_idle_timeout: .* cannot be killed", "gpu_idle_timeout: cannot be killed"),
         (r"gpu_idle_timeout: `det` is not in PATH.*", "gpu_idle_timeout: no det"),
         (r"(ERROR: You must append the program and arguments you would like to execute).*", r"\1"),
@@ -99,11 +99,11 @@ OURS = {
         (r"gpu_sentinel: average GPU usage was below .*", ""),
         (r"gpu_sentinel: GPU .* is not on this system: judging on .*", ""),
         (r"gpu_sentinel: .*cannot be judged while .* was measured for only .*", ""),  # the driver came back
-        (r"gpu_sentinel: .*(GPUs can be read now|can be judged again|nothing was seen for|called off).*", ""),
+        (r"gpu_sentinel: .*(GPUs can be read now|can be judged again|no sample for|called off).*", ""),
         (r"gpu_sentinel: .*no GPU can be read.*", "gpu_sentinel: no GPU can be read"),
         (r"gpu_sentinel: .*cannot be judged.*", "gpu_sentinel: cannot be judged"),
         (r"gpu_sentinel: (there is none|--gpu_devices: no GPU).*", "gpu_sentinel: there is none"),
-        (r"gpu_sentinel: we may not.*", "gpu_sentinel: we may not"),
+        (r"gpu_sentinel: no permission.*", "gpu_sentinel: no permission"),
         (r"gpu_sentinel: (shutdown|reboot): .*; again in 10s", "gpu_sentinel: again"),
     ],
     "gpu_mon": [

@@ -113,7 +113,7 @@ def test_missing_ignored_on_request(sim):
 
 def next_word(watch):
     """The next line without its time; that this machine let nobody look for a while is a change as well."""
-    while "nothing was seen for" in (line := watch.stderr.readline()):
+    while "no sample for" in (line := watch.stderr.readline()):
         pass
     return line.split(" ", 2)[-1]
 
@@ -322,7 +322,7 @@ def test_cancel_calls_off_a_shutdown(sim, programs, tmp_path):
         gpus.env["LULL_CONTROL"] = str(tmp_path)  # alone: a cancel reaches everybody
         watch = gpus.start_lull("watch", *QUICK, "--warn", "1h", "--do", "shutdown",
                                 env={"PATH": programs.path, "LULL_DEV": str(tmp_path)})
-        read_until(watch.stderr, "`lull watch --cancel` calls it off")
+        read_until(watch.stderr, "`lull watch --cancel` cancels it")
         done = gpus.lull("watch", "--cancel")
         assert done.returncode == 0 and "cancelled: shutdown" in done.stdout
         read_until(watch.stderr, "cancelled by")
@@ -428,7 +428,7 @@ def test_usage_mistakes_in_do_are_2(run_lull, word):
 def test_a_warning_of_what_nobody_is_warned_of_is_said(sim):
     with sim(1) as gpus:
         done = gpus.lull("watch", *QUICK, "--do", "exit=7", "--warn", "5m")
-        assert done.returncode == 7 and "--warn: nobody is told before exit=7, only before shutdown and reboot" in done.stderr
+        assert done.returncode == 7 and "--warn: no user is warned before exit=7, only before shutdown and reboot" in done.stderr
 
 
 def test_absent_gpu_is_an_error_at_the_start(sim):

@@ -142,7 +142,7 @@ def test_policy_lets_an_administrator_choose(month):
     recommended = next((q["for"] for q in sweep if q["recommended"]), None)
     chosen = month.ask("document.querySelector('#policy-values input:checked').value")
     replay = month.ask("fetch('/api/policy').then(answer => answer.json())")["replay"]
-    # What is chosen first is what the sentence and the table of whom it would have hurt are about.
+    # What is chosen first is what the sentence and the table of lost work are about.
     assert chosen == recommended or (recommended is None and next(q["rule"] for q in sweep if q["for"] == chosen) == replay["ends_rule"])
     assert ("recommended" in month.ask("document.querySelector('#policy-legend').textContent")) == (recommended is not None)
     month.ask("document.querySelector('#policy-values input:checked').focus()")

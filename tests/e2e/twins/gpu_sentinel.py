@@ -89,7 +89,7 @@ def create_kill_fn(action):
             said.append(complain("again"))
     if command and os.geteuid() != 0 and mended("may not"):
         if subprocess.run([command[0], "-n", "-l", *command[1:]], stdout=subprocess.DEVNULL).returncode:
-            complain("we may not")
+            complain("no permission")
             sys.exit(1)
     return kill
 
