@@ -33,9 +33,9 @@ class LullConsole : public Sink {
 
   // The reasons, then what the console output adds, then what will be done.
   void log_firing(const FiringFacts& facts, bool dry_run, std::string_view word, std::string text,
-                  std::string_view next, const Whom* whom = nullptr) {
+                  std::string_view next, const LogSubject* about = nullptr) {
     text += fmt::format("\n{} {}", dry_run ? "dry run: would" : next, dry_run ? facts.would : facts.action);
-    logger_.say(Level::important, word, text, logger_.format() == LogFormat::json ? facts_json(facts) : "", whom);
+    logger_.say(Level::important, word, text, logger_.format() == LogFormat::json ? facts_json(facts) : "", about);
   }
   static std::string reasons(const FiringFacts& facts, bool utf8) {
     std::string text;
@@ -105,12 +105,12 @@ class WatchConsole final : public LullConsole {
     if (!facts.subject.empty()) text = facts.subject + ": " + text;
     for (const GpuProcess& one : facts.holders)
       text += fmt::format("\nheld by {} {} of {}", printable(one.name()), one.pid, printable(one.user()));
-    const Whom whom{facts.subject, facts.job_name, facts.why.gpus};
+    const LogSubject about{facts.subject, facts.job_name, facts.why.gpus};
     log_firing(facts, dry_run, dry_run ? "would-act" : "fire", std::move(text),
-               "next:", facts.subject.empty() ? nullptr : &whom);
+               "next:", facts.subject.empty() ? nullptr : &about);
   }
-  void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
-    logger_.say(level, event, text, "", &whom);
+  void note_of(const LogSubject& about, Level level, std::string_view event, const std::string& text) override {
+    logger_.say(level, event, text, "", &about);
   }
   void sampled_each(const EachSampled& sampled) override {
     if (live_) show(each_progress_text(sampled));

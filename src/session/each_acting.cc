@@ -38,7 +38,7 @@ void EachSession::not_confirmed(const Key& key) {
   const TrackedSubject& tracked = *tracker_.find(key.first);
   const bool goes_on = engine_.holds(key.first, 0, key.second);
   if (goes_on ? !not_confirmed_.insert(key).second : not_confirmed_.erase(key) > 0) return;
-  sink_.note_of(whom(tracked), Level::note, "not-confirmed",
+  sink_.note_of(log_subject(tracked), Level::note, "not-confirmed",
                 tracked.title + ": " +
                     not_confirmed_text(feed_->newest(), tracked.subject.scope.devices,
                                        steps_of(key.first)[key.second].when, feed_->covers()));
@@ -75,7 +75,7 @@ bool EachSession::spares_slurm_job(const TrackedSubject& tracked, const ActionOp
   if (of_slurm == tracked.holders.end()) return false;
   if (spared_.size() > kMostSpared) spared_.clear();
   if (spared_.emplace(tracked.key, word.text).second)
-    sink_.note_of(whom(tracked), Level::warning, "spared",
+    sink_.note_of(log_subject(tracked), Level::warning, "spared",
                   fmt::format("{}: {} is not run for Slurm job {}: its other nodes are not asked; `--per job --slurm` "
                               "asks them, notify and mail work without it",
                               tracked.title, printable(word.text), printable(of_slurm->job.substr(6))));
@@ -181,7 +181,7 @@ void EachSession::log_hang(const TrackedSubject& tracked, std::uint32_t step) {
   std::vector<pid_t> pids;
   for (const MemberView& one : view_processes(tracked.holders, world_.root())) pids.push_back(one.entry.pid);
   if (const std::string where = where_it_hangs(pids); !where.empty())
-    sink_.note_of(whom(tracked), Level::note, "where", tracked.title + ": " + where);
+    sink_.note_of(log_subject(tracked), Level::note, "where", tracked.title + ": " + where);
 }
 
 void EachSession::act_on(const Key& key, const Fired& fire) {
@@ -194,7 +194,7 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
   if (!dry_run || !confirms()) sink_.firing(all, dry_run);
   if (settings_.evidence.empty() || dry_run) log_hang(tracked, key.second);
   if (!confirms()) return engine_.outcome(key.first, 0, key.second);
-  Acting acting{.actions = {}, .executor = nullptr, .whom = whom(tracked)};
+  Acting acting{.actions = {}, .executor = nullptr, .about = log_subject(tracked)};
   if (dry_run) acting.would = all;
   std::vector<Action*> actions;
   if (!settings_.evidence.empty() && !dry_run) {
@@ -207,13 +207,13 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
   for (const ActionOption& word : words)
     for (auto& action : actions_of(key, tracked, word)) {
       if (const auto ready = action->prepare(); !ready)
-        sink_.note_of(acting.whom, Level::warning, "failed",
+        sink_.note_of(acting.about, Level::warning, "failed",
                       fmt::format("{}: {}", tracked.title, ready.error().message()));
       else
         actions.push_back(action.get());
       acting.actions.push_back(std::move(action));
     }
-  const Whom about = acting.whom;
+  const LogSubject about = acting.about;
   acting.executor = std::make_unique<Executor>(
       loop_, std::move(actions), settings_.retries, std::move(all), true,
       Executor::Calls{.tell = [this, about](const ActionEvent& action_event) { tell(about, action_event); },
@@ -241,15 +241,16 @@ void EachSession::done(const Key& key, bool all, bool called_off) {
     begin(key.first, world_.clock().now());
   if (acting.would && all && !called_off) sink_.firing(*acting.would, true);
   if (!called_off && !acting.would)
-    sink_.note_of(acting.whom, Level::note, "done",
-                  acting.whom.subject + (all ? ": done" : ": not all of it was done"));
+    sink_.note_of(acting.about, Level::note, "done",
+                  acting.about.subject + (all ? ": done" : ": not all of it was done"));
   loop_.destroy_later(std::move(over));
 }
 
-void EachSession::tell(const Whom& whom, const ActionEvent& action_event) {
+void EachSession::tell(const LogSubject& about, const ActionEvent& action_event) {
   const auto* attempt = std::get_if<Attempted>(&action_event);
   if (attempt != nullptr && attempt->action == settings_.evidence) return;  // where it is, is said
-  sink_.note_of(whom, level_of(action_event), event_name(action_event), whom.subject + ": " + to_string(action_event));
+  sink_.note_of(about, level_of(action_event), event_name(action_event),
+                about.subject + ": " + to_string(action_event));
 }
 
 // ---- who is ended
@@ -309,7 +310,7 @@ std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<Proce
     if (!seen.contains(one.id())) continue;
     // Its script would go on, and the GPUs stay allocated.
     if (is_slurms(one)) {
-      sink_.note_of(whom(*tracked), Level::warning, "spared",
+      sink_.note_of(log_subject(*tracked), Level::warning, "spared",
                     fmt::format("{}: {} {} of {} is of Slurm job {}, which would keep its GPUs: it is not {}; "
                                 "`--per job --slurm` with slurm=cancel or slurm=requeue is meant",
                                 tracked->title, printable(one.name()), one.pid, printable(one.user()),
@@ -320,7 +321,7 @@ std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<Proce
     if (elsewhere.empty())
       all.push_back(one);
     else
-      sink_.note_of(whom(*tracked), Level::warning, "spared",
+      sink_.note_of(log_subject(*tracked), Level::warning, "spared",
                     fmt::format("{}: {} {} of {} may work on GPU {}: it is not {}", tracked->title,
                                 printable(one.name()), one.pid, printable(one.user()), elsewhere, what));
   }
@@ -328,11 +329,11 @@ std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<Proce
   if (what == "parked" && all.size() != seen.size()) all.clear();
   for (const GpuProcess& one : all)
     if (what == "parked")
-      sink_.note_of(whom(*tracked), Level::note, "park",
+      sink_.note_of(log_subject(*tracked), Level::note, "park",
                     fmt::format("{}: parking {} {} of {}", tracked->title, printable(one.name()), one.pid,
                                 printable(one.user())));
     else
-      sink_.note_of(whom(*tracked), Level::note, "end",
+      sink_.note_of(log_subject(*tracked), Level::note, "end",
                     fmt::format("{}: {} to {} {} of {}", tracked->title,
                                 settings_.how.ending.signal == 0 ? "SIGKILL" : signal_name(settings_.how.ending.signal),
                                 printable(one.name()), one.pid, printable(one.user())));
@@ -346,7 +347,7 @@ std::string EachSession::on_cancel(const std::string& who) {
   std::string what;
   for (auto& [key, acting] : acting_) {
     all.push_back(acting.executor.get());
-    what += (what.empty() ? "" : "; ") + acting.whom.subject;
+    what += (what.empty() ? "" : "; ") + acting.about.subject;
   }
   bool any = false;
   for (Executor* one : all) any = one->cancel(who) || any;

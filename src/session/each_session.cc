@@ -240,12 +240,12 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   for (auto& [key, acting] : acting_) acting.executor->judged();
   for (const TrackedSubject& tracked : tracker_.subjects())
     if (const SubjectState* judged = engine_.find(tracked.subject.id))
-      sink_.note_of(whom(tracked), Level::debug, "sample", tracked.title + ": " + progress_text(*judged));
+      sink_.note_of(log_subject(tracked), Level::debug, "sample", tracked.title + ": " + progress_text(*judged));
   show_progress(snapshot.at);
 }
 
-Whom EachSession::whom(const TrackedSubject& tracked) {
-  Whom one{tracked.title, tracked.job, {}};
+LogSubject EachSession::log_subject(const TrackedSubject& tracked) {
+  LogSubject one{tracked.title, tracked.job, {}};
   for (const Device& device : tracked.subject.scope.devices) one.gpus.push_back(device.label());
   return one;
 }
@@ -323,7 +323,7 @@ void EachSession::handle(const Event& event) {
   }
   const Level level = is_trouble(event) ? Level::warning : Level::note;
   if (tracked == nullptr) return sink_.note(level, event_name(event), text);
-  sink_.note_of(whom(*tracked), level, event_name(event), text);
+  sink_.note_of(log_subject(*tracked), level, event_name(event), text);
 }
 
 }  // namespace lull

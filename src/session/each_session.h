@@ -79,7 +79,7 @@ class EachSession {
   struct Acting {
     std::vector<std::unique_ptr<Action>> actions;
     std::unique_ptr<Executor> executor;
-    Whom whom;
+    LogSubject about;
     std::optional<FiringFacts> would = {};  // dry run: said once the nodes of a Slurm job agree
   };
   struct Kept {
@@ -130,10 +130,10 @@ class EachSession {
   Truth works_again(const TrackedSubject& told, std::uint32_t step) const;
   void confirm(std::function<void()> then) { feed_->confirm(std::move(then), confirms()); }
   bool confirms() const { return !settings_.dry_run || slurm_; }
-  void tell(const Whom& whom, const ActionEvent& action_event);
+  void tell(const LogSubject& about, const ActionEvent& action_event);
   void show_progress(Instant at);
   WatchedJob watched(const TrackedSubject& tracked, Instant now) const;
-  static Whom whom(const TrackedSubject& tracked);
+  static LogSubject log_subject(const TrackedSubject& tracked);
   FiringFacts facts(const TrackedSubject& tracked, const Fired& fire, std::uint32_t step) const;
   std::string announced(const Key& key, Duration held) const;
   std::string keep_command(const TrackedSubject& tracked) const;

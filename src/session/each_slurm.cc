@@ -127,7 +127,7 @@ bool EachSession::keep_until(const SubjectId& id, WallTime until) {
   const Instant now = world_.clock().now();
   if (time <= Duration::zero() || give_time(*tracked, time) <= now) return false;
   sink_.note_of(
-      whom(*tracked), Level::important, "keep",
+      log_subject(*tracked), Level::important, "keep",
       fmt::format("{}: its Comment keeps it for {}", tracked->title,
                   format_duration(std::chrono::ceil<std::chrono::seconds>(kept_.at(tracked->key).until - now))));
   return true;

@@ -400,8 +400,8 @@ class Listening final : public Sink {
   void firing(const FiringFacts& facts, bool) override { firings.push_back(facts); }
   void did(const ActionEvent& action_event) override { all_action_events.push_back(action_event); }
   void note(Level, std::string_view event, const std::string& text) override { notes.emplace_back(event, text); }
-  void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
-    about[std::string(event)] = whom;
+  void note_of(const LogSubject& one, Level level, std::string_view event, const std::string& text) override {
+    about[std::string(event)] = one;
     note(level, event, text);
   }
   void sampled_each(const EachSampled& sampled) override { progress.push_back(each_progress_text(sampled)); }
@@ -416,7 +416,7 @@ class Listening final : public Sink {
   std::vector<FiringFacts> firings;
   std::vector<ActionEvent> all_action_events;
   std::vector<std::pair<std::string, std::string>> notes;
-  std::map<std::string, Whom> about;  // by event, the last
+  std::map<std::string, LogSubject> about;  // by event, the last
   std::vector<std::string> progress;
 };
 

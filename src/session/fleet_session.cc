@@ -380,7 +380,8 @@ void FleetSession::judge(const std::vector<FleetGpu>& fleet, Instant now) {
     }
     std::string& said = said_of_[run];
     if (why != said && !why.empty())
-      sink_.note_of(whom(one), Level::note, "not-judged", fmt::format("{}: {}: not judged", whom(one).subject, why));
+      sink_.note_of(log_subject(one), Level::note, "not-judged",
+                    fmt::format("{}: {}: not judged", log_subject(one).subject, why));
     said = why;
   }
 }
@@ -420,7 +421,7 @@ void FleetSession::finish_look(std::string trouble) {
 
 // ---- acting
 
-Whom FleetSession::whom(const Followed& one) {
+LogSubject FleetSession::log_subject(const Followed& one) {
   std::vector<std::string> gpus;
   for (const auto& [node, number] : one.gpus) gpus.push_back(fmt::format("{}/{}", node, number));
   return {fmt::format("Slurm job {} of {}", one.job.job,
@@ -468,7 +469,7 @@ FiringFacts FleetSession::facts(const Followed& one, std::uint32_t step) const {
   all.why.truth = Truth::yes;
   all.why.fires = true;
   all.why.rule = to_text(fired.when);
-  all.why.gpus = whom(one).gpus;
+  all.why.gpus = log_subject(one).gpus;
   all.why.since = to_wall(verdict.since);
   all.why.window = all.why.held = verdict.held;
   all.why.running = true;
@@ -477,8 +478,8 @@ FiringFacts FleetSession::facts(const Followed& one, std::uint32_t step) const {
   all.action = to_text(fired.actions);
   all.would = would_text(fired.actions);
   all.keep = fmt::format("lull keep slurm:{} 4h", one.job.job);
-  all.subject = whom(one).subject;
-  all.job_name = whom(one).job;
+  all.subject = log_subject(one).subject;
+  all.job_name = log_subject(one).job;
   if (!one.job.user.empty()) all.users = {one.job.user};
   return all;
 }
@@ -519,7 +520,7 @@ void FleetSession::act_on(const Key& key) {
     done_.insert(key);
     return;
   }
-  Acting acting{.actions = {}, .executor = nullptr, .whom = whom(one)};
+  Acting acting{.actions = {}, .executor = nullptr, .about = log_subject(one)};
   std::vector<Action*> actions;
   for (const ActionOption& word : one.steps[key.second].actions) {
     // What the user asked for in the Comment is read before anything is done.
@@ -528,14 +529,14 @@ void FleetSession::act_on(const Key& key) {
     std::ranges::move(world_.actions_of(word, settings_.each.how), std::back_inserter(made));
     for (auto& action : made) {
       if (const auto ready = action->prepare(); !ready)
-        sink_.note_of(acting.whom, Level::warning, "failed",
-                      fmt::format("{}: {}", acting.whom.subject, ready.error().message()));
+        sink_.note_of(acting.about, Level::warning, "failed",
+                      fmt::format("{}: {}", acting.about.subject, ready.error().message()));
       else
         actions.push_back(action.get());
       acting.actions.push_back(std::move(action));
     }
   }
-  const Whom about = acting.whom;
+  const LogSubject about = acting.about;
   acting.executor = std::make_unique<Executor>(
       loop_, std::move(actions), settings_.each.retries, std::move(all), true,
       Executor::Calls{.tell =
@@ -559,8 +560,8 @@ void FleetSession::done(const Key& key, bool all, bool called_off) {
   // Cancelled: not again in this stretch. Kept, or no longer wanted: again when that is over.
   if (!called_off || acting.executor->cancelled()) done_.insert(key);
   if (!called_off)
-    sink_.note_of(acting.whom, Level::note, "done",
-                  acting.whom.subject + (all ? ": done" : ": not all of it was done"));
+    sink_.note_of(acting.about, Level::note, "done",
+                  acting.about.subject + (all ? ": done" : ": not all of it was done"));
   loop_.destroy_later(std::move(over));
 }
 
@@ -575,8 +576,8 @@ bool FleetSession::keep_until(const std::string& run, std::uint32_t step, WallTi
   until = std::min(until, held + settings_.each.keep_at_most);
   if (until <= now) return false;
   if (one.kept_until != until)
-    sink_.note_of(whom(one), Level::important, "keep",
-                  fmt::format("{}: its Comment keeps it for {}", whom(one).subject,
+    sink_.note_of(log_subject(one), Level::important, "keep",
+                  fmt::format("{}: its Comment keeps it for {}", log_subject(one).subject,
                               format_duration(std::chrono::ceil<std::chrono::seconds>(until - now))));
   one.kept_until = until;
   return true;
@@ -587,7 +588,7 @@ std::string FleetSession::on_cancel(const std::string& who) {
   std::vector<Executor*> all;
   for (auto& [key, acting] : acting_) {
     all.push_back(acting.executor.get());
-    what += (what.empty() ? "" : "; ") + acting.whom.subject;
+    what += (what.empty() ? "" : "; ") + acting.about.subject;
   }
   bool any = false;
   for (Executor* one : all) any = one->cancel(who) || any;
@@ -595,7 +596,7 @@ std::string FleetSession::on_cancel(const std::string& who) {
     any = true;
     done_.insert(key);
     if (const auto job = jobs_.find(key.first); job != jobs_.end())
-      what += (what.empty() ? "" : "; ") + whom(job->second).subject;
+      what += (what.empty() ? "" : "; ") + log_subject(job->second).subject;
   }
   if (any) return "cancelled: " + what;
   return "nothing to cancel: " + std::string(all.empty() ? "no rule has fired" : "it is being done already");

@@ -67,7 +67,7 @@ class FleetSession {
   struct Acting {
     std::vector<std::unique_ptr<Action>> actions;
     std::unique_ptr<Executor> executor;
-    Whom whom;
+    LogSubject about;
   };
   struct Waiting {
     std::string run;
@@ -102,7 +102,7 @@ class FleetSession {
   FiringFacts facts(const Followed& one, std::uint32_t step) const;
   std::unique_ptr<Action> through_slurm(const Key& key, const ActionOption& word);
   std::string on_cancel(const std::string& who);
-  static Whom whom(const Followed& one);
+  static LogSubject log_subject(const Followed& one);
 
   FleetSettings settings_;
   World& world_;

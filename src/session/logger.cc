@@ -45,17 +45,17 @@ std::string stamp(WallTime now) {
 }  // namespace
 
 void Logger::say(Level level, std::string_view event, std::string_view text, std::string_view details,
-                 const Whom* whom) const {
+                 const LogSubject* about) const {
   if (!wants(level)) return;
   std::string line;
   if (format_ == LogFormat::json) {
     JsonWriter json;
     json.begin_object().member("time", format_rfc3339(clock_.wall())).member("level", word(level));
     json.member("event", event).member("message", printable_lines(text));
-    if (whom != nullptr)
-      json.member("subject", printable_lines(whom->subject))
-          .member_or_null("job", whom->job)
-          .member("gpus", whom->gpus);
+    if (about != nullptr)
+      json.member("subject", printable_lines(about->subject))
+          .member_or_null("job", about->job)
+          .member("gpus", about->gpus);
     if (!details.empty()) json.key("details").raw(details);
     line = json.end_object().take() + "\n";
   } else {

@@ -16,8 +16,8 @@ namespace lull {
 
 enum class LogFormat : std::uint8_t { text, json };
 
-// Whom a line is about, where each GPU or each job is judged by itself.
-struct Whom {
+// What a log line is about, if each GPU or each job is judged by itself.
+struct LogSubject {
   std::string subject;            // "GPU 3", "job 4711 (python3) of ada on GPUs 0, 1"
   std::string job;                // "tree:4711"; empty: it is a GPU
   std::vector<std::string> gpus;  // their labels
@@ -29,7 +29,7 @@ class Logger {
 
   // `event` is a word for programs ("fire", "ended"); `details` JSON for the object's "details", or empty.
   void say(Level level, std::string_view event, std::string_view text, std::string_view details = "",
-           const Whom* whom = nullptr) const;
+           const LogSubject* about = nullptr) const;
   bool wants(Level level) const { return level >= least_; }
   LogFormat format() const { return format_; }
   // A line of the live display of `lull watch` stands on the terminal: clear it first.

@@ -12,8 +12,8 @@ namespace {
 TEST(LoggerTest, ALineOfJsonSaysWhomItIsAbout) {
   const SystemClock clock;
   const Logger logger(LogFormat::json, Level::note, clock);
-  const Whom job{"job 4711 (python3)", "tree:4711", {"0", "3"}};
-  const Whom gpu{"GPU 3", "", {"3"}};
+  const LogSubject job{"job 4711 (python3)", "tree:4711", {"0", "3"}};
+  const LogSubject gpu{"GPU 3", "", {"3"}};
   ::testing::internal::CaptureStderr();
   logger.say(Level::note, "done", "done", "", &job);
   logger.say(Level::note, "done", "done", "", &gpu);

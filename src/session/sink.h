@@ -32,7 +32,7 @@ class Sink {
   virtual void did(const ActionEvent& action_event) = 0;
   virtual void note(Level level, std::string_view event, const std::string& text) = 0;
   // Where each GPU or job is judged by itself: a note about one of them, and how far all of them are at a sample.
-  virtual void note_of(const Whom& /*whom*/, Level level, std::string_view event, const std::string& text) {
+  virtual void note_of(const LogSubject& /*about*/, Level level, std::string_view event, const std::string& text) {
     note(level, event, text);
   }
   virtual void sampled_each(const EachSampled&) {}
