@@ -81,7 +81,7 @@ constexpr const char* kAskAbout =
     "Asks the `lull watch --slurm` of this node whether the job's GPUs here are idle. Its owner may ask, and\n"
     "root.\n";
 constexpr const char* kAskMore =
-    "Exit status: 0 yes; 1 no; 2 unknown, or the command line was wrong; 3 nobody watches the job here.\n\n"
+    "Exit status: 0 yes; 1 no; 2 unknown, or the command line was wrong; 3 no watcher for the job here.\n\n"
     "Example:\n  srun --overlap --jobid=22 lull slurm ask 22\n";
 
 int complain_of_job(std::string_view command, const std::string& text, int status) {

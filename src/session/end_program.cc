@@ -64,7 +64,7 @@ Result<Task> read_task(int argc, char** argv) {
   return task;
 }
 
-// Who was to be ended has ended by itself meanwhile: that is no trouble.
+// Who was to be ended has ended by itself meanwhile: that is not a problem.
 bool gone(const Error& error) { return error.errno_value == ESRCH; }
 
 class OutputStyle final : public Sink {
