@@ -295,8 +295,9 @@ GpuOrder driver_order() {
   SamplerOptions options;
   options.once = true;
   options.deadline = kDriverLimit;
+  const Snapshot seen = Sampler::start(options)->sample();
   GpuOrder order;
-  for (const Device& device : Sampler::start(options)->sample().inventory->devices) {
+  for (const Device& device : seen.inventory->devices) {
     if (device.kind != DeviceKind::gpu) continue;
     const auto minor = device.minor ? device.minor : device.render_minor;
     order.push_back(minor ? std::optional(GpuFile{*minor, !device.minor}) : std::nullopt);
