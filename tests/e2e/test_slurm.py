@@ -276,7 +276,7 @@ def test_another_node_hears_root_s_watcher_alone(run_lull, tmp_path_factory):
     let_others_in(control)
     control.chmod(0o1777)
     ada = {"user": 1000, "group": 1000, "extra_groups": []}
-    yes = "lull-answer job=22 node=gpu1 says=yes restarts=0 gpus=1 numbers=0 age=0.1 every=5 held=9 why=\n"
+    yes = "lull-answer job=22 node=gpu1 says=yes restarts=0 gpus=1 numbers=0 age=0.1 every=5 held=9 why="
     watcher = subprocess.Popen(["/usr/bin/python3", "-c", LIAR, f"{control}/lull-keep-1000", yes], stdout=subprocess.PIPE, text=True, **ada)
     try:
         assert watcher.stdout.readline() == "listens\n"
