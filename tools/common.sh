@@ -9,10 +9,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 125; }
 
-# What the release needs, what its Python module needs on top of it, and what the tests need.
+# What the release needs, what its Python module and lull-serve need on top of it, and what the tests need.
 RELEASE_PACKAGES=(g++ cmake ninja-build libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev zlib1g-dev liblzma-dev libbz2-dev)
 PYTHON_PACKAGES=(pybind11-dev python3-dev)
-TEST_PACKAGES=("${PYTHON_PACKAGES[@]}" ccache libmicrohttpd-dev libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd xz-utils bzip2 git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel scdoc zsh fish openssl prometheus)
+SERVE_PACKAGES=(libmicrohttpd-dev)
+TEST_PACKAGES=("${PYTHON_PACKAGES[@]}" "${SERVE_PACKAGES[@]}" ccache libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd xz-utils bzip2 git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel scdoc zsh fish openssl prometheus)
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import LIMIT, ROOT, build_dir, clean_environment, end
 
 README = (ROOT / "README.md").read_text()
-GOES_ON = re.compile(r"lull (watch|fill) (?!--status)")
+GOES_ON = re.compile(r"lull (watch|fill|serve) (?!--status)")
 STATUSES = {  # where the README's words let something else than 0 be expected
     "lull keep": 1,  # nobody watches
     "lull fill --status": 1,  # nobody fills
@@ -49,7 +49,8 @@ def reader(sim, tmp_path, programs):
 
     def read(command):
         if command.startswith("lull record"):
-            command = re.sub(r"--every \S+", "--every 100ms --for 1s", command)
+            command = re.sub(r" --every \S+|$", " --every 100ms --for 1s", command.removesuffix("&"), count=1)
+        command = command.replace("127.0.0.1:9836", "127.0.0.1:0")  # which another run may have
         if "shutdown" in command:
             command += " --dry-run"
         if not GOES_ON.match(command):
@@ -62,7 +63,7 @@ def reader(sim, tmp_path, programs):
             return
         process = gpus.start("bash", "-c", "exec " + command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL)
         first = process.stderr.readline()
-        assert re.search(r"watching|\d+ filler", first), f"{command}: {first}"
+        assert re.search(r"watching|\d+ filler|serving on", first), f"{command}: {first}"
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=LIMIT)
         assert process.returncode in (0, -signal.SIGTERM), f"{command}: {process.returncode}\n{process.stderr.read()}"
