@@ -1,6 +1,7 @@
 """examples/prometheus: what promtool says of it, what `lull check` prints, and every query of the dashboard."""
 import json
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -39,7 +40,7 @@ def test_alerts_are_what_lull_check_prints(run_lull, name):
 
 @pytest.fixture(scope="module")
 def filled():
-    """All metrics that the examples name, for two hosts and two hours."""
+    """All metrics that the examples name, for two hosts and two hours. GPU 1 of gpu01 hangs, the others do nothing; gpu02's sampler is stuck."""
     from server import Prometheus
     end = int(time.time()) - SETTLED
     times = range(end - 7200, end, 30)
@@ -54,8 +55,13 @@ def filled():
         add("up", lambda _: 1, **lull)
         for gpu in ("0", "1"):
             own = {**lull, "gpu": gpu, "uuid": f"GPU-{host}-{gpu}"}
+            hung = (host, gpu) == ("gpu01", "1")
             add("lull_gpu_up", lambda _: 1, **own)
-            add("lull_gpu_utilization_ratio", lambda _: 0.0, **own)
+            add("lull_gpu_utilization_ratio", lambda _, hung=hung: float(hung), **own)
+            add("lull_gpu_learned_seconds", lambda _: 3600, **own)
+            if hung:  # of a GPU without work there is none
+                add("lull_gpu_effort_ratio", lambda _: 0.2, **own)
+            add("lull_gpu_power_limit_watts", lambda _: 100, **own)
             add("lull_gpu_busy_seconds_total", lambda at: at / 2, **own)
             add("lull_gpu_seen_seconds_total", lambda at: at, **own)
             add("lull_gpu_power_watts", lambda _: 60, **own)
@@ -89,8 +95,30 @@ def test_the_variable_of_the_dashboard_has_values(filled):
         "gpu01:9836", "gpu02:9836"}
 
 
-@pytest.mark.parametrize("name, fires", [("idle-jobs.rules.yml", 1), ("hung-gpus.rules.yml", 0)])
-def test_an_alert_fires_for_what_is_idle(filled, name, fires):
+def rules(name):
+    """{record or alert: its query} of a file."""
     text = (FOLDER / name).read_text()
-    query = text[text.index("expr: |") + 7:text.index("        labels:")]
-    assert len(filled.ask("query", query=query, time=filled.end)["result"]) == fires
+    found = re.findall(r"- (?:record|alert): '?([^'\n]+)'?\n +expr: (?:\|\n)?(.*?)(?=\n +(?:- |for:|labels:|#)|\Z)", text, re.S)
+    assert len(found) == text.count("expr:")
+    return dict(found)
+
+
+@pytest.mark.parametrize("name, alert, who", [
+    ("idle-jobs.rules.yml", "JobIdle", [{"hpc_job": "7"}]),
+    ("idle-gpus.rules.yml", "GpuIdle", [{"instance": f"{host}:9836", "gpu": gpu, "uuid": f"GPU-{host}-{gpu}"}
+                                        for host, gpu in (("gpu01", "0"), ("gpu02", "0"), ("gpu02", "1"))]),
+    ("hung-gpus.rules.yml", "GpuHung", [{"instance": "gpu01:9836", "gpu": "1", "uuid": "GPU-gpu01-1"}]),
+    ("use.rules.yml", "GpusNotSeen", [{"__name__": "lull_up", "instance": "gpu02:9836", "job": "lull"}]),
+])
+def test_an_alert_fires_for_those_alone_whom_it_is_about(filled, name, alert, who):
+    found = [series["metric"] for series in filled.ask("query", query=rules(name)[alert], time=filled.end)["result"]]
+    assert sorted(found, key=str) == sorted(who, key=str)
+
+
+@pytest.mark.parametrize("record, values", [
+    ("instance:lull_gpu_busy:ratio_rate5m", [0.5, 0.5]), ("instance:lull_gpu_power_watts:sum", [120, 120]),
+    ("host:dcgm_gpu_util:ratio", [0, 0]), ("job:dcgm_gpus:count", [4]),
+])
+def test_a_recording_rule_records_the_use(filled, record, values):
+    found = filled.ask("query", query=rules("use.rules.yml")[record], time=filled.end)["result"]
+    assert [float(series["value"][1]) for series in found] == pytest.approx(values)

@@ -54,7 +54,7 @@ class Fleet:
             if draw < 0.01:
                 at += self.interval  # one is lost
             elif draw < 0.016:
-                at += self.interval * (self.random.randint(2, 12) if self.hostile else self.random.randint(4, 12))
+                at += self.interval * self.random.randint(2, 12)
             jitter = max(-1, min(1, self.random.gauss(0, 0.2))) * self.interval / 30
             times.append(round(at + jitter, 3))
             if self.hostile and draw > 0.995:
@@ -89,6 +89,21 @@ class Fleet:
                 elif draw < 0.012:
                     continue
             yield at, values, job
+
+    def troubles(self):
+        """{host: spans of time in which a query may say no where lull says yes}: two or three scrapes in a row are lost (more of
+        them break a streak for both), two are at almost one time, or a GPU has no sample or a wrong one at the others' time."""
+        samples = {}
+        for host, gpu, _, _, at, values in self.rows:
+            whole = set(values) == set(DCGM) and values["util_percent"] not in ("NaN", -1, 250)
+            samples.setdefault(host, {}).setdefault(at, []).append(whole)
+        spans = {}
+        for host, by_time in samples.items():
+            times = sorted(by_time)
+            apart = [(a, b, (b - a) / self.interval) for a, b in zip(times, times[1:])]
+            spans[host] = [(a, b) for a, b, intervals in apart if intervals < 0.5 or 2.2 < intervals < 4.8]
+            spans[host] += [(at, at) for at in times if len(by_time[at]) < max(map(len, by_time.values())) or not all(by_time[at])]
+        return spans
 
     def write(self, folder):
         """A file for each host: in one file lull gives the samples of all hosts common times."""
@@ -195,10 +210,12 @@ def answers(server, lull, fleet, rule, per, names):
 
 
 def compare(server, lull, fleet, paths, per, names, count, seed):
-    """How many firings there were, how many answers, and the latest; each claim is checked."""
-    rules, fired, met, late = Rules(seed, per != "gpu", names is LULL), 0, 0, 0.0
+    """How many firings there were, how many of them were timed, how many answers, and the latest; each claim is checked."""
+    rules, fired, timed, met, late = Rules(seed, per != "gpu", names is LULL), 0, 0, 0, 0.0
+    troubles = fleet.troubles()
     for _ in range(count):
         rule = rules.one(fleet.interval)
+        length = int(rule.rpartition(" ")[2].removesuffix("s"))
         lulls = firings(lull, paths, rule, per)
         proms, query = answers(server, lull, fleet, rule, per, names)
         told = f"seed {seed}, {rule}, per {per}:\n{query}"
@@ -209,16 +226,18 @@ def compare(server, lull, fleet, paths, per, names, count, seed):
                     f"early at {at} for {who}: {lulls.get(who)}; {told}")
         met += sum(map(len, proms.values()))
         fired += sum(map(len, lulls.values()))
-        if fleet.hostile:
-            continue
         for who, streaks in lulls.items():
             for begin, end in streaks:
                 if end - begin < 3.2 * fleet.interval or begin + 4 * fleet.interval > fleet.end:
                     continue
+                first, last = begin - length - 4 * fleet.interval, begin + 4 * fleet.interval
+                if any(a <= last and b >= first for a, b in troubles[who[:2]]):
+                    continue
+                timed += 1
                 after = [at - begin for at in proms.get(who, []) if at >= begin]
                 assert after and min(after) <= 3.05 * fleet.interval, f"late for {who} at {begin}: {after[:1]}; {told}"
                 late = max(late, min(after))
-    return fired, met, late
+    return fired, timed, met, late
 
 
 @pytest.mark.parametrize("per, names, jobs, hostile", [
@@ -230,9 +249,9 @@ def compare(server, lull, fleet, paths, per, names, count, seed):
 def test_a_query_is_never_early_and_hardly_late(prometheus, lull, tmp_path, per, names, jobs, hostile):
     fleet = Fleet(SEED, 30 if SEED % 2 else 15, hostile, jobs)
     server = prometheus(fleet.metrics(names))
-    fired, met, late = compare(server, lull, fleet, fleet.write(tmp_path), per, names, CASES, SEED)
-    assert fired > 0 and met > 0, "nothing was compared"
-    print(f"{per}: {fired} firings, {met} answers, at most {late:.0f} s late")
+    fired, timed, met, late = compare(server, lull, fleet, fleet.write(tmp_path), per, names, CASES, SEED)
+    assert timed > 0 and met > 0, "nothing was compared"
+    print(f"{per}: {fired} firings, {timed} of them timed, {met} answers, at most {late:.0f} s late")
 
 
 @pytest.mark.parametrize("naive", ["max_over_time(DCGM_FI_DEV_GPU_UTIL[10m]) < 1"])
