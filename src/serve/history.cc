@@ -26,6 +26,7 @@ constexpr const char* kSweep = "for=5m,10m,15m,30m,1h,2h,4h,8h";
 constexpr Duration kLookEvery = 15s;
 constexpr BackgroundLimits kLookLimits = {.time = 30s, .answer = 64 << 10};
 constexpr BackgroundLimits kReadLimits = {.time = 15min, .memory = std::size_t{3} << 30, .cpu = 10min};
+constexpr std::size_t kMemory = std::size_t{128} << 20;  // for samples, of the 512 MiB that the unit allows
 constexpr Duration kAfterFailure = 1min;  // until it is tried again
 constexpr Duration kShortest = 2min;      // that an answer lasts
 constexpr int kLastsTimes = 60;           // as long as it took: at most so much of a processor
@@ -64,6 +65,7 @@ Result<std::string> make_history(const std::string& folder) {
   options.idle = TRY(parse_rule(replay::kReportIdle));
   options.hung = TRY(parse_rule(replay::kReportHung));
   options.by_hour = true;
+  options.memory = kMemory;
   TRY(replay::settle(traces_of(folder), options));
   const auto price = TRY(replay::read_price(settings.text(Setting::price)));
   const replay::ReportResult result = TRY(replay::report(std::move(options)));
@@ -77,6 +79,7 @@ Result<std::string> make_policy(const std::string& folder) {
   const Settings settings = TRY(Settings::load());
   replay::ReplayOptions options;
   options.policy.idle = TRY(settings.idle_option("idle", settings.text(Setting::idle)));
+  options.memory = kMemory;
   options.per = replay::Per::job;  // as `lull watch --per job`, whose command the page gives
   options.axes = {TRY(replay::parse_axis(kSweep))};
   TRY(replay::start_from_first(options.policy, options.axes));

@@ -38,6 +38,8 @@ void Background::apply(const BackgroundLimits& limits) {
     (void)::setpriority(PRIO_PROCESS, 0, 19);
     (void)::sched_setscheduler(0, SCHED_IDLE, &none);
     (void)::syscall(SYS_ioprio_set, kWhoProcess, 0, kIdleClass);
+    // Where memory is short, this is what the kernel ends, and nobody's work.
+    if (const auto first = open_file("/proc/self/oom_score_adj", O_WRONLY)) (void)write_all(first->get(), "1000");
   }
   set_limit(RLIMIT_CORE, 0);
   if (limits.memory > 0) set_limit(RLIMIT_AS, limits.memory);

@@ -38,6 +38,12 @@ TEST_F(BackgroundTest, ItsAnswerComesBackFromAnotherProcessAtTheLowestPriority) 
   EXPECT_EQ(*answer, "there idle");
 }
 
+TEST_F(BackgroundTest, ItIsTheFirstToGoWhereMemoryIsShort) {
+  const auto of_us = read_file("/proc/self/oom_score_adj");
+  EXPECT_EQ(run([] { return read_file("/proc/self/oom_score_adj"); }).value_or(""), "1000\n");
+  EXPECT_EQ(read_file("/proc/self/oom_score_adj").value_or("-"), of_us.value_or(""));
+}
+
 TEST_F(BackgroundTest, ALongAnswerComesWhole) {
   const auto answer = run([]() -> Result<std::string> { return std::string(5'000'000, 'x'); });
   ASSERT_TRUE(answer);
