@@ -36,8 +36,7 @@ async function readRecording() {
   try {
     const answer = await fetch('/api/recording');
     if (answer.status !== 200) return;
-    // Where nothing was ever recorded, nothing is missed: History says so.
-    const seen = await answer.json(), text = seen.state || seen.last_row ? seen.trouble || '' : '';
+    const text = (await answer.json()).trouble || '';
     const box = $('trouble');
     if (box.hidden !== !text) box.hidden = !text;
     if (text && box.textContent !== 'History: ' + text) box.textContent = 'History: ' + text;

@@ -197,13 +197,24 @@ def test_page_without_a_history_says_so(browser, tmp_path):
         page.close()
 
 
-def test_page_with_an_empty_history_says_so(browser, tmp_path):
-    (tmp_path / "history").mkdir()
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", (390, 1300))
+@pytest.mark.parametrize("kind, said", [("empty", "has no day yet: `lull record --history` writes it"), ("missing", "No such file or directory")])
+def test_page_without_any_day_says_so_on_every_view(browser, tmp_path, kind, said, width, dark):
+    if kind == "empty":
+        (tmp_path / "history").mkdir()
     page = Recorded(browser, tmp_path / "history")
     try:
-        browser.show(page.address + "/#history", 1000)
-        page.wait("document.querySelector('#history-basis').textContent.includes('lull record --history')", "that it is empty")
-        assert page.ask("document.querySelector('#trouble').hidden"), "nothing was recorded, so nothing is missed"
+        for view in ("now", "history", "policy"):
+            browser.show(page.address + f"/?{view}#{view}", width, dark=dark)
+            page.wait("!document.querySelector('#trouble').hidden", "the trouble")
+            assert said in page.ask("document.querySelector('#trouble').textContent")
+            if view != "now":
+                page.wait(f"document.querySelector('#{view}-basis').textContent.includes('history')", "that there is nothing to show")
+                assert page.ask(f"document.querySelector('#{view}-shown').hidden")
+            assert page.ask("errors") == [] and page.ask(CUT_OFF) == []
+            assert page.ask("document.documentElement.scrollWidth") <= width
+            page.picture(f"serve-{view}-{kind}-{width}-{'dark' if dark else 'light'}")
     finally:
         page.close()
 

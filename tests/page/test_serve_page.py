@@ -70,8 +70,7 @@ CUT_OFF = """[...document.querySelectorAll('main *')].filter(e => {
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", (390, 1300))
-@pytest.mark.parametrize("count", (1, 128))
+@pytest.mark.parametrize("count, width", [(1, 390), (1, 1300), (1, 2560), (128, 390), (128, 1300)])
 def test_page_shows_each_gpu_and_cuts_nothing_off(few, many, count, width, dark):
     page = few if count == 1 else many
     page.show(width, dark)
