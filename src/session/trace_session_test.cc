@@ -50,6 +50,14 @@ TEST_F(NamesTest, StayKnownWhileAProcessIsListedThatCanNoLongerBeRead) {
   }
 }
 
+TEST_F(NamesTest, AJobStaysKnownAsItsUserDoes) {
+  GpuProcess process = named(process_of(7, 100), "ada", "train");
+  process.job = "slurm:22";
+  EXPECT_EQ(row({process}).job, "slurm:22");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(row({process_of(7, 100)}).job, "slurm:22");
+  EXPECT_EQ(row({process_of(7, 200)}).job, "");
+}
+
 TEST_F(NamesTest, AreNotThoseOfAnotherProcessWithTheSameNumber) {
   EXPECT_EQ(row({named(process_of(7, 100), "ada", "train")}).users, "ada");
   EXPECT_EQ(row({process_of(7, 200)}).users, "");
