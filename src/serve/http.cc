@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <microhttpd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kMostConnections = 256;
-constexpr unsigned kMostFromOneAddress = 32;         // of another machine
+constexpr unsigned kMostFromOne = 32;                // address of another machine, or other user of this one
 constexpr std::size_t kMostStreams = 64;             // of events
 constexpr std::size_t kConnectionMemory = 16 << 10;  // its request must fit into it
 constexpr unsigned kSilenceSeconds = 10;             // until a connection is closed
@@ -45,6 +46,17 @@ void add_headers(MHD_Response* response, std::string_view type) {
 
 DocumentPtr refusal(unsigned status, std::string_view text) {
   return std::make_shared<Document>(status, "text/plain; charset=utf-8", std::string(text) + "\n");
+}
+
+// Nothing: it is no socket of this machine alone.
+std::optional<uid_t> user_at(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX) return std::nullopt;
+  ucred peer{};
+  size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
 }
 
 }  // namespace
@@ -138,7 +150,13 @@ struct HttpCalls {
     auto& server = *static_cast<HttpServer*>(self);
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
       const auto* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-      server.clients_.push_back({info == nullptr ? -1 : info->connect_fd, server.loop_.now()});
+      const int fd = info == nullptr ? -1 : info->connect_fd;
+      const std::optional<uid_t> user = user_at(fd);
+      // Root, and who runs us, may be a proxy of many.
+      if (user && *user != 0 && *user != ::geteuid() &&
+          std::ranges::count(server.clients_, user, &HttpServer::Client::user) >= kMostFromOne)
+        (void)::shutdown(fd, SHUT_RDWR);
+      server.clients_.push_back({fd, server.loop_.now(), user});
       *context = &server.clients_.back();
     } else {
       server.clients_.remove_if([&](const HttpServer::Client& one) { return &one == *context; });
@@ -187,7 +205,7 @@ Result<> HttpServer::open(int listening) {
   std::vector<MHD_OptionItem> more = {
       {MHD_OPTION_NOTIFY_COMPLETED, reinterpret_cast<std::intptr_t>(&HttpCalls::completed), this},
       {MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<std::intptr_t>(&HttpCalls::connection), this}};
-  if (options_.from_everywhere) more.push_back({MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMostFromOneAddress, nullptr});
+  if (options_.from_everywhere) more.push_back({MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMostFromOne, nullptr});
   if (tls) {
     more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, options_.certificate.data()});
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, options_.key.data()});
@@ -296,15 +314,7 @@ std::optional<uid_t> HttpServer::requester(MHD_Connection* connection) const {
   for (const char* const name : {"Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"})
     if (header(name) != nullptr) return std::nullopt;
   const auto* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-  int domain = 0;
-  socklen_t size = sizeof domain;
-  if (info == nullptr || ::getsockopt(info->connect_fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
-      domain != AF_UNIX)
-    return std::nullopt;
-  ucred peer{};
-  size = sizeof peer;
-  if (::getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
-  return peer.uid;
+  return info == nullptr ? std::nullopt : user_at(info->connect_fd);
 }
 
 int HttpServer::begin_post(MHD_Connection* connection, std::string_view /*path*/, void** state) {

@@ -79,8 +79,9 @@ class HttpServer {
   // A connection is closed when it has neither asked nor taken anything for too long.
   struct Client {
     int fd = -1;
-    Instant since{};       // it was last done with something
-    bool waiting = false;  // for an event: that is our turn
+    Instant since{};                 // it was last done with something
+    std::optional<uid_t> user = {};  // at the other end of a unix socket
+    bool waiting = false;            // for an event: that is our turn
   };
 
   HttpServer(Loop& loop, HttpOptions options, Find find);
