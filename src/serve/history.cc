@@ -27,9 +27,9 @@ constexpr Duration kLookEvery = 15s;
 constexpr BackgroundLimits kLookLimits = {.time = 30s, .answer = 64 << 10};
 constexpr BackgroundLimits kReadLimits = {.time = 15min, .memory = std::size_t{3} << 30, .cpu = 10min};
 constexpr std::size_t kMemory = std::size_t{128} << 20;  // for samples, of the 512 MiB that the unit allows
-constexpr Duration kAfterFailure = 1min;  // until it is tried again
-constexpr Duration kShortest = 2min;      // that an answer lasts
-constexpr int kLastsTimes = 60;           // as long as it took: at most so much of a processor
+constexpr Duration kAfterFailure = 1min;                 // until it is tried again
+constexpr Duration kShortest = 2min;                     // that an answer lasts
+constexpr int kLastsTimes = 60;                          // as long as it took: at most so much of a processor
 constexpr std::size_t kMostEnds = 200;
 
 DocumentPtr json_document(unsigned status, std::string text) {

@@ -155,6 +155,26 @@ def test_a_folder_that_only_the_server_may_not_write_to_is_no_trouble(sim, tmp_p
         assert seen["read_only"] and seen["state"] == "recording" and seen["trouble"] is None
 
 
+# As systemd's MemoryDenyWriteExecute=, by the kernel's own means.
+NO_NEW_CODE = "import ctypes, os, sys; ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0 or sys.exit(77); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def test_recorder_and_server_run_without_memory_that_is_written_and_executed(sim, tmp_path):
+    folder = tmp_path / "history"
+    with sim(1) as gpus:
+        def start(*words):
+            return gpus.start(sys.executable, "-c", NO_NEW_CODE, gpus.binary, *words)
+        recorder = start("record", "--history", folder, "--every", "100ms", "--for", "500ms")
+        _, said = recorder.communicate(timeout=LIMIT)
+        if recorder.returncode == 77:
+            pytest.skip("this kernel does not deny it")
+        assert recorder.returncode == 0 and " rows of 1 GPU in " in said, said
+        server = start("serve", "--listen", f"unix:{tmp_path}/serve.sock", "--every", "100ms", "--history", folder)
+        read_until(server.stderr, "serving on")
+        served = Served(server, f"unix:{tmp_path}/serve.sock").up()
+        assert made(served, "/api/history")[0] == 200
+
+
 def test_a_day_without_rows_is_said(sim, serve, tmp_path):  # noqa: F811
     folder = tmp_path / "history"
     with sim(1) as gpus:
@@ -180,8 +200,8 @@ def test_reading_the_history_delays_no_sample(sim, serve, tmp_path):  # noqa: F8
             assert time.monotonic() - began < 4 * LIMIT  # it is read at the lowest priority
         took = time.monotonic() - began
         assert worst < max(1.0, took / 2), (worst, took)
-        # Not more than a machine with more to do than it can would lose.
-        assert server.metrics()["lull_samples_total"] - before >= int(0.3 * took / 0.1)
+        # What comes too late is what a machine with more to do than it can loses.
+        assert server.metrics()["lull_samples_total"] - before >= int(0.7 * took / 0.1)
 
 
 def test_the_reader_ends_with_the_server(sim, serve, tmp_path):  # noqa: F811
