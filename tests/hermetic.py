@@ -3,7 +3,7 @@
 
 Every conftest.py imports this before anything else; `./test` runs the unit tests by it: tests/hermetic.py ctest …
 The environment is made anew from a list of what tests may see. Root's tests get a mount namespace as well, in which the
-driver's library, /run and settings are hidden; without it (not root, no right to mount) the environment alone has to do,
+driver's library, GPUs in /sys, /run and settings are hidden; without it (not root, no right to mount) the environment alone has to do,
 and tests that need more skip. tests/foreign checks that this is enough.
 """
 import atexit
@@ -33,6 +33,8 @@ FIXED = {
 LIBRARY = "libnvidia-ml.so.1"
 # Where lull looks for the library when the loader has none (src/sense/nvml/library.cc); what is in /run is hidden with it.
 LIBRARY_FOLDERS = ("/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/home/kubernetes/bin/nvidia/lib64", "/usr/lib64-nvidia")
+# Where lull looks for GPUs of AMD and Intel, and for Jetsons. In a simulation it does not look there (Root::machine()).
+GPU_FOLDERS = ("/sys/class/drm", "/sys/class/kfd", "/sys/class/devfreq")
 MADE = "LULL_TEST_HERMETIC"  # set: all of this is done; its value says whether there is a namespace
 
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000
@@ -63,7 +65,7 @@ def _hide_files():
     try:
         _mount(None, "/", flags=MS_REC | MS_PRIVATE)
         _mount("none", "/run", "tmpfs", options="mode=755")  # leases, sockets, who is logged in, logind, D-Bus
-        for path in ("/etc/lull", pwd.getpwuid(0).pw_dir + "/.config/lull", "/proc/driver/nvidia", *LIBRARY_FOLDERS):
+        for path in ("/etc/lull", pwd.getpwuid(0).pw_dir + "/.config/lull", "/proc/driver/nvidia", *GPU_FOLDERS, *LIBRARY_FOLDERS):
             if os.path.isdir(path):
                 _mount("none", path, "tmpfs", options="mode=755")
         for path in libraries():

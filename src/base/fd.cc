@@ -95,7 +95,7 @@ std::optional<std::string> environment_variable(const char* name) {
 Root Root::machine() {
   Root root;
   if (const std::string sim = environment_variable("LULL_SIM").value_or(""); !sim.empty()) {
-    if (::access((sim + "/sys").c_str(), F_OK) == 0) root.sys = sim + "/sys";
+    root.sys = sim + "/sys";
     root.driver = ::access((sim + "/proc").c_str(), F_OK) == 0 ? sim + "/proc/driver/nvidia" : "";
   }
   if (const std::string dev = environment_variable("LULL_DEV").value_or(""); !dev.empty()) root.dev = dev;

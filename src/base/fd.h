@@ -91,8 +91,9 @@ struct Root {
   std::string driver =
       "/proc/driver/nvidia";  // the kernel driver's own folder, there while it is loaded; empty: it has none
 
-  // The real machine. In a simulation ($LULL_SIM) sys, dev and driver are that folder's, where it has them; device
-  // files are looked for under $LULL_DEV where it is set. Processes are always real.
+  // The real machine. In a simulation ($LULL_SIM) sys and driver are that folder's, whether it has them or not: a
+  // simulation that has ended has no GPU of this machine. Device files are looked for under $LULL_DEV where it is set.
+  // Processes are always real.
   static Root machine();
 };
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 namespace lull {
@@ -35,6 +36,16 @@ TEST(OpenAt, WhatIsAlwaysInterruptedIsAnError) {
   EXPECT_EQ(opened.error().errno_value, EINTR);
   EXPECT_GE(took, std::chrono::milliseconds(50)) << "it does try again";
   std::filesystem::remove_all(folder);
+}
+
+// A simulation that has ended leaves a shell with $LULL_SIM behind: the GPUs of this machine are not its GPUs.
+TEST(Root, OfASimulationIsNeverThisMachines) {
+  ::setenv("LULL_SIM", "/nonexistent/simulation", 1);
+  const Root root = Root::machine();
+  ::unsetenv("LULL_SIM");
+  EXPECT_EQ(root.sys, "/nonexistent/simulation/sys");
+  EXPECT_EQ(root.driver, "");
+  EXPECT_EQ(Root::machine().sys, "/sys");
 }
 
 }  // namespace
