@@ -57,22 +57,25 @@ std::string folder_of(const std::string& path) {
 }
 
 Directory::Directory(const std::string& path)
-    : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC)) {}
+    : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC)), error_(fd_ ? 0 : errno) {}
 
-Directory::Directory(int folder) : fd_(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+Directory::Directory(int folder)
+    : fd_(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), error_(fd_ ? 0 : errno) {}
 
-const char* Directory::next() {
+const char* Directory::next(bool hidden) {
   while (fd_) {
     if (at_ >= filled_) {
       if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBuffer);
       const ssize_t got = ::getdents64(fd_.get(), buffer_.get(), kBuffer);
+      if (got < 0) error_ = errno;
       if (got <= 0) return nullptr;
       filled_ = static_cast<std::size_t>(got);
       at_ = 0;
     }
     const auto* entry = reinterpret_cast<const dirent64*>(buffer_.get() + at_);
     at_ += entry->d_reclen;
-    if (entry->d_name[0] != '.') return entry->d_name;
+    const std::string_view name = entry->d_name;
+    if (!name.starts_with('.') || (hidden && name != "." && name != "..")) return entry->d_name;
   }
   return nullptr;
 }

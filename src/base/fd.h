@@ -58,16 +58,19 @@ std::string read_beginning(int fd, std::size_t most);
 // The folder that a file is in, by its path.
 std::string folder_of(const std::string& path);
 
-// The names in a folder, without those that begin with a dot.
+// The names in a folder.
 class Directory {
  public:
   Directory() = default;
   explicit Directory(const std::string& path);
   explicit Directory(int folder);                                    // that is open already, from its beginning
+  explicit Directory(Fd folder) : fd_(std::move(folder)) {}          // goes on where it stands
   explicit operator bool() const { return static_cast<bool>(fd_); }  // false: errno says why
   int fd() const { return fd_.get(); }
   // Null at the end, where the folder could not be opened, and where it cannot be read on: only then it sets errno.
-  const char* next();
+  // Without hidden names, which begin with a dot; with `hidden` all but "." and "..".
+  const char* next(bool hidden = false);
+  int error() const { return error_; }  // why it could not be opened or read on: there may be more names; 0: neither
 
  private:
   static constexpr std::size_t kBuffer = 16U << 10;
@@ -75,6 +78,7 @@ class Directory {
   std::unique_ptr<std::byte[]> buffer_;  // of entries as getdents(2) gives them: opendir(3) would cost more calls
   std::size_t filled_ = 0;
   std::size_t at_ = 0;
+  int error_ = 0;
 };
 
 // Writes everything or says why not; carries on after EINTR and short writes.

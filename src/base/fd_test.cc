@@ -10,6 +10,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <string>
 
 namespace lull {
 namespace {
@@ -36,6 +38,32 @@ TEST(OpenAt, WhatIsAlwaysInterruptedIsAnError) {
   EXPECT_EQ(opened.error().errno_value, EINTR);
   EXPECT_GE(took, std::chrono::milliseconds(50)) << "it does try again";
   std::filesystem::remove_all(folder);
+}
+
+TEST(Directory, GivesHiddenNamesWhenAsked) {
+  std::string folder = testing::TempDir() + "lull-fd-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const char* name : {"/plain", "/.hidden", "/..both"}) ASSERT_TRUE(open_file(folder + name, O_CREAT | O_WRONLY));
+  const auto names = [&](bool hidden) {
+    std::set<std::string> found;
+    Directory directory(folder);
+    while (const char* name = directory.next(hidden)) found.insert(name);
+    return found;
+  };
+  EXPECT_EQ(names(false), (std::set<std::string>{"plain"}));
+  EXPECT_EQ(names(true), (std::set<std::string>{"plain", ".hidden", "..both"}));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Directory, SaysThatThereMayBeMoreNames) {
+  std::string folder = testing::TempDir() + "lull-fd-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  Directory removed(folder);
+  std::filesystem::remove(folder);
+  EXPECT_EQ(removed.error(), 0);
+  EXPECT_EQ(removed.next(), nullptr);
+  EXPECT_EQ(removed.error(), ENOENT);
+  EXPECT_EQ(Directory(folder).error(), ENOENT) << "nor can it be opened";
 }
 
 // A simulation that has ended leaves a shell with $LULL_SIM behind: the GPUs of this machine are not its GPUs.

@@ -195,12 +195,19 @@ std::optional<std::uint64_t> status_mask(std::string_view text, std::string_view
   return error == std::errc() && rest == end ? std::optional(mask) : std::nullopt;
 }
 
+// Half of a list would be a smaller tree of a job: what fails once is read again.
 std::vector<ProcessEntry> read_all_processes(const Root& root) {
+  constexpr int kMostTries = 3;
   std::vector<ProcessEntry> all;
-  Directory proc(root.proc);
-  while (const char* name = proc.next())
-    if (const auto pid = to_pid(name))
-      if (auto stat = read_stat_at(proc.fd(), *pid)) all.push_back(*std::move(stat));
+  int error = 1;
+  for (int tries = 0; tries < kMostTries && error != 0 && error != ENOENT; ++tries) {
+    all.clear();
+    Directory proc(root.proc);
+    while (const char* name = proc.next())
+      if (const auto pid = to_pid(name))
+        if (auto stat = read_stat_at(proc.fd(), *pid)) all.push_back(*std::move(stat));
+    error = proc.error();
+  }
   std::ranges::sort(all, {}, &ProcessEntry::pid);
   return all;
 }

@@ -1,6 +1,5 @@
 #include "lease/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -190,17 +189,10 @@ Result<LeaseFolder::FolderLock> LeaseFolder::enter(Duration patience) const {
 
 template <class Visit>
 Result<> LeaseFolder::each_name(Visit visit) const {
-  Fd fd = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
-  const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(fd.get()), ::closedir);
-  if (!list) return fail(errno, "read " + path_);
-  fd.release();
-  for (;;) {
-    errno = 0;
-    const dirent* entry = ::readdir(list.get());
-    if (entry == nullptr && errno != 0) return fail(errno, "read " + path_);  // not all of it was seen
-    if (entry == nullptr) return {};
-    if (std::string name = entry->d_name; name != "." && name != "..") visit(std::move(name));
-  }
+  Directory names(TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY)));
+  while (const char* name = names.next(true)) visit(std::string(name));
+  if (names.error() != 0) return fail(names.error(), "read " + path_);  // not all of it was seen
+  return {};
 }
 
 std::optional<LeaseInfo> LeaseFolder::lease_in(const std::string& file) const {

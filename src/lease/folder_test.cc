@@ -266,6 +266,15 @@ TEST_F(Lease, WhoLooksOnAndCannotEnterSeesWhatWasWithoutThoseWhoAreGone) {
   EXPECT_TRUE(now.leases.empty() && now.tickets.empty());
 }
 
+// What the kernel says of it is ENOENT, which readdir(3) takes for the end.
+TEST_F(Lease, AFolderThatWasRemovedUnderUsIsUnknown) {
+  const LeaseFolder leases = folder();
+  std::filesystem::remove_all(place_.path);
+  const auto scanned = leases.scan();
+  ASSERT_FALSE(scanned);
+  EXPECT_EQ(scanned.error().errno_value, ENOENT);
+}
+
 TEST_F(Lease, AReplacedFolderIsNoticed) {
   const LeaseFolder leases = folder();
   fs::remove_all(place_.path);

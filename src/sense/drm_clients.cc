@@ -19,8 +19,6 @@ namespace {
 constexpr unsigned kDrmMajor = 226;
 constexpr std::size_t kLongestInfo = 64U << 10;
 
-bool drm_vanished(int error) { return error == ENOENT || error == ESRCH; }
-
 // "1234 KiB", "1234": bytes.
 std::optional<std::uint64_t> drm_bytes(std::string_view text) {
   const std::size_t blank = text.find_first_of(" \t");
@@ -102,7 +100,7 @@ std::string drm_address(std::string_view pci) {
 // Of another user's, or a thread that the kernel made: that has no files.
 bool may_have_files(pid_t pid, const Root& root) {
   const auto entry = read_process_entry(pid, root);
-  if (!entry) return !drm_vanished(entry.error().errno_value);
+  if (!entry) return !process_is_gone(entry.error().errno_value);
   return !entry->kernel_thread && !entry->ended();
 }
 
@@ -210,13 +208,14 @@ class DrmNodes {
 template <class Visit>
 std::optional<std::size_t> each_drm_file(const std::string& path, const DrmNodes& nodes, const Visit& visit) {
   Directory files(path);
-  if (!files) return drm_vanished(errno) ? std::optional<std::size_t>(0) : std::nullopt;
+  if (!files) return process_is_gone(errno) ? std::optional<std::size_t>(0) : std::nullopt;
   std::size_t count = 0;
   while (const char* entry = files.next()) {
     ++count;
     const auto id = file_id(files.fd(), entry);
     if (const auto minor = id ? nodes.minor_of(*id) : std::nullopt) visit(*minor, entry);
   }
+  if (files.error() != 0 && !process_is_gone(files.error())) return std::nullopt;
   return count;
 }
 
@@ -233,7 +232,7 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
   auto found = std::make_shared<Holders>();
   found->at = clock_.now();
   const DrmNodes nodes(root_);
-  const std::vector<pid_t> pids = process_ids(root_);
+  const std::vector<pid_t> pids = process_ids(root_).value_or(std::vector<pid_t>());
   // A /proc that is mounted with hidepid does not show the processes of others, and so not the first one.
   if (root_.proc == Root{}.proc && (pids.empty() || pids.front() != 1)) found->absence = Absence::hidden;
   const Fileless fileless(root_);
@@ -258,6 +257,7 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
       if (!theirs) found->absence = Absence::no_permission;
       if (theirs.value_or(0) > 0) break;  // nearly always all of them have the same
     }
+    if (threads.error() != 0 && !process_is_gone(threads.error())) found->absence = Absence::no_permission;
   }
   found->took = clock_.now() - found->at;
   holders_ = std::move(found);
@@ -297,7 +297,7 @@ DrmUse DrmClients::of(unsigned render_minor, std::string_view pci, const std::st
     if (one.minor != render_minor && one.minor != card) continue;
     const auto text = read(one);
     if (!text) {
-      if (const int error = text.error().errno_value; !drm_vanished(error))
+      if (const int error = text.error().errno_value; !process_is_gone(error))
         use.absence = error == EACCES || error == EPERM ? Absence::no_permission : Absence::failed;
       continue;
     }

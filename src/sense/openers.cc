@@ -57,7 +57,7 @@ bool each_node(const Root& root, const NodeKind& kind, const Visit& visit) {
     const auto number = name.starts_with(kind.prefix) ? to_unsigned(name.substr(kind.prefix.size())) : std::nullopt;
     if (number) visit(static_cast<unsigned>(*number));
   }
-  return true;
+  return folder.error() == 0;
 }
 
 // "511:0"
@@ -201,7 +201,7 @@ std::string_view base_name(std::string_view path) { return path.substr(path.rfin
 // Threads of the kernel and those that ended hold nothing: that we may not look at them hides nothing.
 bool has_files(const std::string& folder) {
   const auto text = read_file(folder + "/stat");
-  if (!text) return text.error().errno_value != ENOENT && text.error().errno_value != ESRCH;
+  if (!text) return !process_is_gone(text.error().errno_value);
   const auto stat = parse_process_entry(*text);
   return !stat || (!stat->kernel_thread && !stat->ended());
 }
@@ -319,9 +319,11 @@ class OpenerScan::Pass {
         clock_(scan.clock_),
         before_(*scan.seen_),
         began_(clock_.now()),
-        files_(std::move(files)),
-        pids_(process_ids(root_)) {
+        files_(std::move(files)) {
     openers_.holders.resize(files_.size());
+    auto pids = process_ids(root_);
+    is_whole_ = pids.has_value();
+    if (pids) pids_ = *std::move(pids);
   }
 
   // True: it is done.
@@ -336,6 +338,8 @@ class OpenerScan::Pass {
   }
 
   Instant began() const { return began_; }
+  // No: something could not be read that others may look at.
+  bool is_whole() const { return is_whole_; }
   Openers take() { return std::move(openers_); }
   Seens take_seen() { return std::move(seen_); }
 
@@ -363,7 +367,10 @@ class OpenerScan::Pass {
       if (++one.descriptors % kBetween == 0 && clock_.now() >= until) return false;
     }
     count(pid, one.folder, one.held);
-    seen_[{pid, one.start}] = {std::move(one.slept), one.descriptors, std::move(one.held)};
+    if (one.files.error() == 0)
+      seen_[{pid, one.start}] = {std::move(one.slept), one.descriptors, std::move(one.held)};
+    else
+      is_whole_ = is_whole_ && process_is_gone(one.files.error());
     current_.reset();
     return true;
   }
@@ -386,8 +393,14 @@ class OpenerScan::Pass {
     }
     one.files = Directory(one.folder + "/fd");
     if (!one.files) {
-      if ((errno == EACCES || errno == EPERM) && has_files(one.folder)) openers_.hidden.push_back(pid);
-      return false;  // gone
+      if (process_is_gone(errno)) return false;
+      const bool denied = errno == EACCES || errno == EPERM;
+      if (!has_files(one.folder)) return false;
+      if (denied)
+        openers_.hidden.push_back(pid);
+      else
+        is_whole_ = false;
+      return false;
     }
     current_ = std::move(one);
     return true;
@@ -409,6 +422,7 @@ class OpenerScan::Pass {
   std::optional<Current> current_;
   Seens seen_;
   Openers openers_;
+  bool is_whole_ = false;
 };
 
 bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Root& root) {
@@ -448,16 +462,17 @@ FileHolders file_holders(const Inventory& inventory, std::span<const std::size_t
           wanted.emplace_back(std::move(one), i);
       });
     }
-  for (const pid_t pid : wanted.empty() ? std::vector<pid_t>() : process_ids(root)) {
+  for (const pid_t pid : wanted.empty() ? std::vector<pid_t>() : process_ids(root).value_or(std::vector<pid_t>())) {
     const std::string folder = root.proc + "/" + std::to_string(pid);
     Directory files(folder + "/fd");
-    if (!files && (errno == EACCES || errno == EPERM) && has_files(folder)) found.hidden.push_back(pid);
+    if (!files && !process_is_gone(errno) && has_files(folder)) found.hidden.push_back(pid);
     std::vector<bool> here(devices.size());
     while (const char* name = files.next()) {
       const auto file = file_id(files.fd(), name);
       for (const auto& [one, whose] : wanted)
         if (one.is(files.fd(), name, file)) here[whose] = true;
     }
+    if (files.error() != 0 && !process_is_gone(files.error())) found.hidden.push_back(pid);
     if (std::ranges::count(here, true) == 0 || ignored(folder, {})) continue;
     for (std::size_t i = 0; i < here.size(); ++i)
       if (here[i]) found.holders[i].push_back(pid);
@@ -482,7 +497,8 @@ Openers OpenerScan::look(const Inventory& inventory, Duration budget, bool hidde
   const Instant now = clock_.now();
   if (!pass_) pass_ = std::make_unique<Pass>(*this, files);
   if (pass_->go_on(now + budget)) {
-    last_ = pass_->take();
+    last_.reset();
+    if (pass_->is_whole()) last_ = pass_->take();  // else the next pass tells
     last_began_ = pass_->began();
     *seen_ = pass_->take_seen();
     pass_.reset();

@@ -37,7 +37,7 @@ bool Presence::add_all(const std::string& folder, std::string_view prefix, Termi
     if (const std::string name = entry;
         name.starts_with(prefix) && to_unsigned(std::string_view(name).substr(prefix.size())))
       add(dir.fd(), name, folder + "/" + name, found);
-  return true;
+  return dir.error() == 0;
 }
 
 // The terminals at which users are logged in. A file that does not exist, or is of another kind, adds none.

@@ -213,13 +213,19 @@ std::optional<uid_t> process_user(const Root& root, pid_t pid) {
   return status ? effective_uid(*status) : std::nullopt;
 }
 
-std::vector<pid_t> process_ids(const Root& root) {
-  std::vector<pid_t> pids;
-  Directory folder(root.proc);
-  while (const char* name = folder.next())
-    if (const auto pid = to_pid(name)) pids.push_back(*pid);
-  std::ranges::sort(pids);
-  return pids;
+Result<std::vector<pid_t>> process_ids(const Root& root) {
+  constexpr int kMostTries = 3;
+  int error = 0;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    std::vector<pid_t> pids;
+    Directory folder(root.proc);
+    while (const char* name = folder.next())
+      if (const auto pid = to_pid(name)) pids.push_back(*pid);
+    std::ranges::sort(pids);
+    error = folder.error();
+    if (error == 0 || error == ENOENT) return pids;
+  }
+  return fail(error, root.proc);
 }
 
 std::string simulated_proc(const Root& root) {

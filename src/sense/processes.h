@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,6 +20,9 @@
 
 namespace lull {
 
+// Whether an error of one of its files says that the process has ended.
+constexpr bool process_is_gone(int error) { return error == ENOENT || error == ESRCH; }
+
 // One process; an error where it is gone or hidden from us.
 Result<ProcessInfo> read_process(const Root& root, pid_t pid);
 
@@ -28,8 +32,8 @@ std::optional<uid_t> process_user(const Root& root, pid_t pid);
 // Moves what is known of a process to each mention of it in the lists of the GPUs.
 void add_process_info(std::span<ProcessInfo> known, std::span<Reading> readings);
 
-// Every pid that can be seen, ascending.
-std::vector<pid_t> process_ids(const Root& root);
+// Every pid that can be seen, ascending; an error where some may be missing.
+Result<std::vector<pid_t>> process_ids(const Root& root);
 
 // From the text of /proc/PID/cgroup: the path that says most.
 std::string cgroup_path(std::string_view text);

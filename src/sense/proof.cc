@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "sense/processes.h"
 
 namespace lull {
 namespace {
@@ -33,12 +34,10 @@ Folder open_folder(int dir, const std::string& path) {
   return folder;
 }
 
-bool is_gone(int error) { return error == ENOENT || error == ESRCH; }
-
 // Whether a table of files has one of these; nothing: it may not be looked at.
 std::optional<bool> has(int process, const std::string& path, std::span<const DeviceFile> wanted) {
   const Folder files = open_folder(process, path);
-  if (!files) return is_gone(errno) ? std::optional(false) : std::nullopt;
+  if (!files) return process_is_gone(errno) ? std::optional(false) : std::nullopt;
   errno = 0;
   while (const dirent* entry = ::readdir(files.get())) {
     const int folder = ::dirfd(files.get());
@@ -48,7 +47,7 @@ std::optional<bool> has(int process, const std::string& path, std::span<const De
       return true;
     errno = 0;
   }
-  return errno == 0 || is_gone(errno) ? std::optional(false) : std::nullopt;
+  return errno == 0 || process_is_gone(errno) ? std::optional(false) : std::nullopt;
 }
 
 // Threads may have files of their own, and a first thread that has ended has none.
@@ -56,14 +55,16 @@ std::optional<bool> holds(int process, const ProcessEntry& entry, std::span<cons
   std::optional<bool> answer = has(process, "fd", wanted);
   if (answer != false || entry.threads <= 1) return answer;
   const Folder threads = open_folder(process, "task");
-  if (!threads) return is_gone(errno) ? std::optional(false) : std::nullopt;
+  if (!threads) return process_is_gone(errno) ? std::optional(false) : std::nullopt;
+  errno = 0;
   while (const dirent* thread = ::readdir(threads.get())) {
-    if (thread->d_name[0] == '.') continue;
-    const auto one = has(process, std::string("task/") + thread->d_name + "/fd", wanted);
+    const auto one = thread->d_name[0] == '.' ? std::optional(false)
+                                              : has(process, std::string("task/") + thread->d_name + "/fd", wanted);
     if (one == true) return true;
     if (!one) answer.reset();
+    errno = 0;
   }
-  return answer;
+  return errno == 0 || process_is_gone(errno) ? answer : std::nullopt;
 }
 
 // The kernel cuts the name, and that of the server's own control daemon begins alike.
@@ -87,7 +88,7 @@ ProcessProofs::Known ProcessProofs::check(const GpuProcess& process, const How& 
   Known known;
   // What is unknown is unproven. In another pid namespace a missing pid proves nothing.
   const auto gone = [&](int error) {
-    if (how.numbers_are_ours && is_gone(error) && !is_hidden(process.pid, root)) known.proof = Proof::stale;
+    if (how.numbers_are_ours && process_is_gone(error) && !is_hidden(process.pid, root)) known.proof = Proof::stale;
     return known;
   };
   const auto folder = open_file(root.proc + "/" + std::to_string(process.pid), O_RDONLY | O_DIRECTORY);

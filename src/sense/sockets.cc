@@ -24,6 +24,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "sense/processes.h"
 
 namespace lull {
 namespace {
@@ -96,7 +97,7 @@ class Collector {
   bool add(pid_t pid) {
     const std::string folder = root_.proc + "/" + std::to_string(pid);
     Directory files(folder + "/fd");
-    if (!files) return errno == ENOENT || errno == ESRCH;  // it has ended
+    if (!files) return process_is_gone(errno);
     while (const char* name = files.next()) {
       if (++descriptors_ > kMostDescriptors || sockets.size() > kMostSockets) return false;
       Target space;
@@ -111,7 +112,7 @@ class Collector {
       held.path = folder + "/fd/" + name;
       held.elsewhere = in_another_network(pid);
     }
-    return true;
+    return files.error() == 0 || process_is_gone(files.error());
   }
 
   // Those who could move bytes from or to other processes by splice().
