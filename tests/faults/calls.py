@@ -16,7 +16,7 @@ readlink readlinkat      ENOENT EACCES ENOMEM ESRCH
 statfs fstatfs           EIO
 lseek                    EINVAL
 ioctl                    ENOTTY EIO
-fcntl                    EAGAIN EINTR
+fcntl                    EAGAIN EINTR EMFILE
 dup dup2 dup3            EMFILE EINTR
 pipe2 pipe socketpair socket  EMFILE ENOMEM
 eventfd2 epoll_create1 timerfd_create signalfd4 inotify_init1 memfd_create  EMFILE ENOMEM

@@ -23,6 +23,7 @@ class Command:
     settle = 4
     lives_on = False  # what it runs is no filler: when lull is gone, it may still be there
     needs_root = False
+    limits_memory = False  # of its processes; a sanitizer needs more
     marks = False  # it is a program that uses lull; see inject.cc
     program = "lull"  # whose calls fail
 
@@ -128,7 +129,7 @@ class PickWait(Pick):
         case.holder.wait()
 
     def judge(self, case, normal):
-        if case.early and not case.reported(normal):
+        if case.early:
             case.complain("the GPU was given to a second one")
         begun = [note.split()[2] for note in case.noted_lines("begin")]
         if begun and begun[0] != "0":
@@ -204,6 +205,42 @@ class RunHook(RunHung):
             case.complain("ended, and the hook has not run")
 
 
+class Signals:
+    """Two signals of the user's own, by a file and by a command. `queue` is what both say."""
+    queue = 0
+    limits_memory = True
+    rule = "util < 5 and queue < 1 and users < 1 for 300ms"
+
+    def before(self, case):
+        super().before(case)
+        (case.folder / "queue").write_text(f"{self.queue}\n")
+
+    def sources(self, case):
+        return {"queue": f"file:{case.folder}/queue", "users": f"command:echo {self.queue}"}
+
+
+class RunSignals(Signals, RunHung):
+    """The job is ended when its signals say that nothing waits for it, or lull says why not."""
+
+    def words(self, case):
+        words = super().words(case)
+        words[words.index(RULE)] = self.rule
+        sources = [word for name, source in self.sources(case).items() for word in ("--signal-from", f"{name}={source}")]
+        return [*words[:2], *sources, *words[2:]]
+
+
+class RunSignalsWorking(RunSignals):
+    """An idle job for which something waits gets no signal."""
+    queue = 50
+
+    def words(self, case):
+        words = super().words(case)
+        return [*words[:words.index("--") + 1], *case.job(1.5, util=0)]
+
+    def judge(self, case, normal):
+        RunWorking.judge(self, case, normal)
+
+
 class Watch(Command):
     """The idle job is ended, or lull says why not; the working one gets no signal."""
     needs_root = True  # for jobs of another user
@@ -212,7 +249,7 @@ class Watch(Command):
         case.idle = case.folder / "idle"
         case.open_to_others()
         other = {"user": 12345, "group": 12345, "extra_groups": []}  # what root starts here is one job, that of our ancestor
-        case.start(*case.job(60, util=95), **other)
+        case.working = case.start(*case.job(60, util=95), **other)
         case.start(*case.job(60, util=0, gpu=1, notes=case.idle), **other)
         case.wait_until(lambda: case.holders() == 2)
 
@@ -225,10 +262,13 @@ class Watch(Command):
 
     def after(self, case):
         case.ended_idle = len(case.noted(case.idle)) > 1
+        case.works_on = case.working.poll() is None
 
     def judge(self, case, normal):
         if case.noted_lines("signal") or case.noted_lines("load"):
             case.complain(f"the working job was disturbed: {case.notes_text}")
+        if not case.works_on:  # SIGKILL leaves no note
+            case.complain("the working job is gone")
         if not case.ended_idle and " done\n" in case.err:
             case.complain(f"the job was said to have ended: {case.err!r}")
         elif not case.ended_idle and not case.killed and not case.reported(normal):
@@ -329,7 +369,7 @@ case "$1" in show) cat {case.folder}/given.$job;; *) echo "$*" >>{case.calls};; 
             self.stand_in(case, name, f'echo "{name} $*" >>{case.calls}')
         case.slurm = {"LULL_SLURM_DIR": str(case.folder / "jobs"), "SLURMD_NODENAME": "gpu1", "SLURM_CONF": str(devices / "slurm.conf"),
                       "PATH": f"{case.bin}:{case.env['PATH']}"}
-        case.start(*case.job(60, util=95))
+        case.working = case.start(*case.job(60, util=95))
         case.wait_until(lambda: case.holders() == 1)
         for job, gpu in (("22", "1"), ("23", "0")):
             prolog = {**case.env, **case.slurm, "SLURM_JOB_ID": job, "SLURM_JOB_UID": str(SLURM_ROWS[job]), "SLURM_JOB_USER": f"user{job}",
@@ -348,10 +388,11 @@ case "$1" in show) cat {case.folder}/given.$job;; *) echo "$*" >>{case.calls};; 
 
     def after(self, case):
         case.verbs = [call for call in self.called(case) if "requeue" in call or "cancel" in call]
+        case.works_on = case.working.poll() is None
 
     def judge(self, case, normal):
-        if any(call.split()[-1] != "22" for call in case.verbs):
-            case.complain(f"the working job was disturbed: {case.verbs}")
+        if any(call.split()[-1] != "22" for call in case.verbs) or case.noted_lines("signal") or not case.works_on:
+            case.complain(f"the working job was disturbed: {case.verbs} {case.notes_text}")
         if not case.verbs and not case.killed and not case.reported(normal):
             case.complain(f"the idle job was not requeued, status {case.status}: {case.err!r}")
 
@@ -370,10 +411,15 @@ class Fill(Command):
         return [case.tools.lull, "fill", "--gpus", "0", "--idle", "util < 5 for 200ms", "--every", "100ms", "--confirm", "300ms", "--grace", "300ms",
                 "--user-idle", "0s", "--log-format", "json", *self.options, "--", *case.job(60)]
 
+    def events(self, case):
+        return re.findall(r'"event": ?"([a-z-]+)"', case.stderr())
+
     def during(self, case):
-        case.wait(lambda: case.noted())
+        case.wait(lambda: case.noted() and "started" in self.events(case))
+        before = len(self.events(case))
         opener = case.start(sys.executable, "-S", "-c", "import sys, time; f = open(sys.argv[1]); time.sleep(60)", f"{case.env['LULL_DEV']}/nvidia0")
-        case.wait(lambda: any(f'"event":"{word}"' in case.stderr().replace(" ", "") for word in ("went-on", "ended")))
+        case.wait(lambda: {"went-on", "ended"} & set(self.events(case)[before:]))
+        case.after_opening = self.events(case)[before:]
         opener.kill()
         opener.wait()
         case.terminate()
@@ -385,6 +431,10 @@ class Fill(Command):
             case.complain(f"status {case.status}: {case.err!r}")
         if not case.notes_text:
             case.complain(f"no filler was started: {case.err!r}")
+        elif "halted" not in case.after_opening:
+            case.complain(f"it did not pause for who opened the GPU: {case.err!r}")
+        elif not {"went-on", "ended"} & set(case.after_opening[case.after_opening.index("halted"):]):
+            case.complain(f"it stayed paused: {case.err!r}")
 
 
 class FillWithoutCgroup(Fill):
@@ -575,6 +625,23 @@ class PythonWatchWorking(PythonWatch):
     util, seconds = 95, 0.6
 
 
+class PythonSignals(Signals, PythonWatch):
+    """The same with signals of the user's own, which programs of lull's read."""
+
+    def words(self, case):
+        program = PROGRAM.replace(f'idle="{RULE}"', f'idle="{self.rule}", signals={self.sources(case)!r}')
+        return ["/usr/bin/python3", "-S", "-c", program, self.seconds]
+
+
+class PythonSignalsWorking(PythonSignals):
+    queue, seconds = 50, 1.5
+
+    def judge(self, case, normal):
+        super().judge(case, normal)
+        if "fired" in case.out:
+            case.complain("it fired while something waited")
+
+
 KILL_PROGRAM = """
 import os, sys, time, lull
 os.access("/faults-on", 0)
@@ -611,6 +678,8 @@ COMMANDS = {
     "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(), "run-hook": RunHook(), "pick-wait": PickWait(),
     "watch": Watch(), "slurm-watch": SlurmWatch(), "park": Park(), "unpark": Unpark(), "fill": Fill(), "fill-no-cgroup": FillWithoutCgroup(), "fill-busy": FillBusy(),
     "fill-leased": FillLeased(), "record": Record(), "serve": Serve(), "replay": Replay(),
+    "run-signals": RunSignals(), "run-signals-working": RunSignalsWorking(),
     "python-watch": PythonWatch(), "python-watch-working": PythonWatchWorking(),
+    "python-signals": PythonSignals(), "python-signals-working": PythonSignalsWorking(),
     "python-kill": PythonKill(), "python-kill-working": PythonKillWorking(),
 }

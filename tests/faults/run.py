@@ -145,7 +145,7 @@ def main():
         print("skipped: this needs ptrace, on x86-64\n0 passed, 0 failed")
         return 0
     names = [name for name in given.commands.split(",") if (os.geteuid() == 0 or not COMMANDS[name].needs_root)
-             and (os.path.exists(ours.python_path) or not COMMANDS[name].marks)]
+             and (os.path.exists(ours.python_path) or not COMMANDS[name].marks) and not (SANITIZED and COMMANDS[name].limits_memory)]
     if len(given.what) == 4:
         name, target, nth, fault = given.what
         runner = Runner(ours, {name: profile(ours, name)}, [])
