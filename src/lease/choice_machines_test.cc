@@ -170,9 +170,10 @@ TEST(Judging, ADesktopMayDraw) {
   EXPECT_EQ(judgement.note, "a desktop draws on it");
   EXPECT_TRUE(judged(desktop(600 * kMiB, 10)).fits);
   EXPECT_EQ(judged(desktop(600 * kMiB, 25)).why, "25 % util; wanted at most 10 % util (a desktop draws on it)");
-  EXPECT_EQ(judged(desktop(2 * kGiB)).why,
-            "1.5 GiB in use beside the desktop; wanted at most 256.0 MiB in use beside the desktop (a desktop draws on "
-            "it)");
+  EXPECT_EQ(
+      judged(desktop(2 * kGiB)).why,
+      "1.5 GiB in use besides the desktop; wanted at most 256.0 MiB in use besides the desktop (a desktop draws on "
+      "it)");
   Reading dark = desktop(600 * kMiB);
   dark.display_active = false;
   EXPECT_FALSE(judged(dark).fits);

@@ -307,8 +307,8 @@ def test_warning_reaches_terminals_and_a_job_that_comes_back_calls_it_off(sim, p
         (dev / "pts" / "5").write_text("")
         watch = gpus.start_lull("watch", *QUICK, "--warn", "1h", "--do", "shutdown",
                                 env={"PATH": programs.path, "LULL_DEV": str(dev)})
-        said = read_until(watch.stderr, "1 terminal told")
-        assert "then: shutdown; everybody logged in is told 1h before" in said
+        said = read_until(watch.stderr, "1 terminal warned")
+        assert "then: shutdown; all logged-in users are warned 1h before" in said
         assert "goes off in 1h" in (dev / "pts" / "5").read_text()
         gpus.set(0, util=90)
         read_until(watch.stderr, "called off")

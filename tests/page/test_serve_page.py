@@ -315,6 +315,6 @@ def test_page_says_why_a_job_is_not_kept(watched):
         watched.show(1300)
         watched.wait("!!document.querySelector('#gpus button.keep')", "the button")
         watched.ask("document.querySelector('#gpus button.keep').click(); document.querySelector('#keep button[type=submit]').click()")
-        watched.wait("document.querySelector('#keep-answer').textContent.includes('who you are cannot be told')", "the reason")
+        watched.wait("document.querySelector('#keep-answer').textContent.includes('unknown user')", "the reason")
     finally:
         watched.browser.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Bearer {TOKEN}"})
