@@ -27,7 +27,7 @@ constexpr const char* kKeepAbout =
 constexpr const char* kKeepMore =
     "A JOB is a PID of its processes, slurm:ID, a container's or a lease's id; a GPU is its number or UUID.\n"
     "Without one it is about every GPU and job that is yours.\n\n"
-    "Exit status: 0 more time was given; 1 none was; 2 the command line was wrong.\n\n"
+    "Exit status: 0 more time was given; 1 none was, or it may be too late; 2 the command line was wrong.\n\n"
     "Examples:\n"
     "  lull keep 4h\n"
     "  lull keep 4711 4h\n"
@@ -75,7 +75,7 @@ int keep_command(int argc, char** argv) {
   for (const Reply& answer : answers) {
     fmt::print("lull watch {}: {}\n", answer.watcher, answer.line);
     kept |= answer.line.starts_with("kept");
-    watched |= answer.line.starts_with("refused");
+    watched |= answer.line.starts_with("refused") || answer.line.starts_with("not certain");
   }
   if (const auto job = target.starts_with("slurm:") ? slurm::parse_job_number(target) : std::nullopt;
       job && !kept && !watched) {

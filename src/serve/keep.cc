@@ -71,18 +71,24 @@ void KeepApi::take(const PostRequest& request, std::function<void(DocumentPtr)> 
 
 void KeepApi::answered(const std::vector<Reply>& replies, const std::function<void(DocumentPtr)>& answer) {
   bool kept = false;
+  bool uncertain = false;
   bool refused = false;
   JsonWriter json;
   json.begin_object().key("answers").begin_array();
   for (const Reply& reply : replies) {
     kept = kept || reply.line.starts_with("kept");
+    uncertain = uncertain || reply.line.starts_with("not certain");
     refused = refused || reply.line.starts_with("refused");
     json.value(printable(reply.line));
   }
   if (replies.empty()) json.value("nobody watches with `lull watch --per` here");
   json.end_array().member("kept", kept).end_object();
   if (kept && on_kept) on_kept();
-  answer(std::make_shared<Document>(kept ? 200 : refused ? 403 : 404, "application/json", json.take() + "\n"));
+  answer(std::make_shared<Document>(kept        ? 200
+                                    : uncertain ? 202
+                                    : refused   ? 403
+                                                : 404,
+                                    "application/json", json.take() + "\n"));
 }
 
 }  // namespace lull

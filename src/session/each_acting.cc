@@ -348,6 +348,7 @@ std::string EachSession::on_cancel(const std::string& who) {
   for (auto& [key, acting] : acting_) {
     all.push_back(acting.executor.get());
     what += (what.empty() ? "" : "; ") + acting.about.subject;
+    if (const std::string doubt = doubt_about(key.first); !doubt.empty()) what += ": " + doubt;
   }
   bool any = false;
   for (Executor* one : all) any = one->cancel(who) || any;
@@ -428,6 +429,7 @@ Instant EachSession::give_time(const TrackedSubject& tracked, Duration time) {
 std::string EachSession::on_keep(uid_t user, const std::string& who, const std::string& target, Duration time) {
   const Instant now = world_.clock().now();
   std::string given;
+  std::string uncertain;  // given, and perhaps in vain
   std::string refused;
   for (const TrackedSubject& tracked : tracker_.subjects()) {
     if (!is_named(tracked, target)) continue;
@@ -451,15 +453,20 @@ std::string EachSession::on_keep(uid_t user, const std::string& who, const std::
       refused += fmt::format("{}it is too late for {}: its end has begun", refused.empty() ? "" : "; ", tracked.title);
       continue;
     }
-    given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", tracked.title,
-                         format_duration(std::chrono::ceil<std::chrono::seconds>(left)),
-                         left < time ? " (--keep-at-most)" : "");
+    const std::string doubt = doubt_about(tracked.subject.id);
+    std::string& one = doubt.empty() ? given : uncertain;
+    one += fmt::format("{}{} for {}{}{}{}", one.empty() ? "" : "; ", tracked.title,
+                       format_duration(std::chrono::ceil<std::chrono::seconds>(left)),
+                       left < time ? " (--keep-at-most)" : "", doubt.empty() ? "" : ": ", doubt);
   }
-  if (!given.empty()) {
-    sink_.note(Level::important, "keep", who + " keeps " + given);
-    return "kept: " + given + (refused.empty() ? "" : "; refused: " + refused);
-  }
-  if (!refused.empty()) return "refused: " + refused;
+  std::string answer;
+  for (const auto& [word, text] :
+       {std::pair("kept: ", &given), std::pair("not certain: ", &uncertain), std::pair("refused: ", &refused)})
+    if (!text->empty()) answer += (answer.empty() ? "" : "; ") + (word + *text);
+  if (!given.empty() || !uncertain.empty())
+    sink_.note(Level::important, "keep",
+               who + " keeps " + given + (given.empty() || uncertain.empty() ? "" : "; ") + uncertain);
+  if (!answer.empty()) return answer;
   return "nothing to keep: " + (target.empty() ? "you hold no GPU that is watched here"
                                                : "there is no GPU or job '" + printable(target) + "' here");
 }

@@ -88,6 +88,11 @@ class EachSession {
     std::set<uid_t> users;  // another user's job on the same GPU has asked for nothing
   };
 
+  struct Unanswered {
+    std::string verb;
+    Instant sent{};
+  };
+
   Result<> prepare();
   Policy policy_to_read() const;
   void listen();
@@ -117,6 +122,7 @@ class EachSession {
                          std::vector<std::unique_ptr<Action>>& made);
   void start_again(std::uint64_t job, const std::string& id);
   bool keep_until(const SubjectId& id, WallTime until);
+  std::string doubt_about(const SubjectId& id) const;
   Instant give_time(const TrackedSubject& tracked, Duration time);
   std::unique_ptr<Action> ending(const Key& key, const TrackedSubject& tracked, const ActionOption& word);
   std::unique_ptr<Action> parking(const Key& key, const TrackedSubject& tracked, const ActionOption& word);
@@ -161,6 +167,7 @@ class EachSession {
   std::map<Key, Acting> acting_;
   std::map<std::string, Kept> kept_;             // by the subject's key
   std::map<std::string, WallTime> kept_before_;  // by its id: until when a watcher before us gave it time
+  std::map<SubjectId, Unanswered> unanswered_;   // verbs that Slurm may still do
   std::set<Key> cancelled_;                      // of those that nothing was said of yet
   std::map<Key, bool> unsaid_;                   // fired, and nothing was said of that yet; true: it was called off
   std::set<Key> not_confirmed_;                  // said, of stretches that go on

@@ -45,6 +45,7 @@ void EachSession::look_at_slurm(const std::vector<AllocatedJob>& jobs) {
     world_.run_helper(slurm::gres_command(slurm_->settings().node), slurm::kCommandLimit,
                       [this](const HelperResult& result) { slurm_->numbers().looked(result, world_.clock().now()); });
   leaders_->keep(slurm_->all());
+  std::erase_if(unanswered_, [this](const auto& one) { return doubt_about(one.first).empty(); });
   tracker_.take(allocated_subjects(jobs, uses_));
   for (const std::string& text : slurm_->take_notes()) sink_.note(Level::warning, "slurm", text);
   choose_steps();
@@ -109,6 +110,9 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, until); };
   if (!settings_.dry_run) {
     step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };
+    step->on_unanswered = [this, id = key.first](const slurm::ActResult& result) {
+      unanswered_[id] = {to_text(result.verb), world_.clock().now()};
+    };
     step->on_gone = [this, name = tracked.job] { slurm_->drop(name); };
   }
   made.push_back(std::move(step));
@@ -119,6 +123,15 @@ void EachSession::start_again(std::uint64_t job, const std::string& id) {
       loop_, world_.runner(), job, id, [this, job](bool) { loop_.destroy_later(starting_.extract(job)); });
 }
 
+// Nothing where all that was sent to Slurm has had an answer, or is too old to be done.
+std::string EachSession::doubt_about(const SubjectId& id) const {
+  const auto found = unanswered_.find(id);
+  const Instant now = world_.clock().now();
+  if (found == unanswered_.end() || now >= found->second.sent + slurm::kMayStillBeDone) return "";
+  return fmt::format("Slurm had not answered slurm={} {} ago, and may still do it", found->second.verb,
+                     format_duration(std::chrono::ceil<std::chrono::seconds>(now - found->second.sent)));
+}
+
 // As on_keep(), by the Comment of the job: Slurm has said who may.
 bool EachSession::keep_until(const SubjectId& id, WallTime until) {
   const TrackedSubject* tracked = tracker_.find(id);
@@ -126,10 +139,12 @@ bool EachSession::keep_until(const SubjectId& id, WallTime until) {
   const Duration time = std::min<Duration>(until - world_.clock().wall(), settings_.keep_at_most);
   const Instant now = world_.clock().now();
   if (time <= Duration::zero() || give_time(*tracked, time) <= now) return false;
+  const std::string doubt = doubt_about(id);
   sink_.note_of(
       log_subject(*tracked), Level::important, "keep",
-      fmt::format("{}: its Comment keeps it for {}", tracked->title,
-                  format_duration(std::chrono::ceil<std::chrono::seconds>(kept_.at(tracked->key).until - now))));
+      fmt::format("{}: its Comment keeps it for {}{}{}", tracked->title,
+                  format_duration(std::chrono::ceil<std::chrono::seconds>(kept_.at(tracked->key).until - now)),
+                  doubt.empty() ? "" : "; ", doubt));
   return true;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/calendar.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "slurm/keep_comment.h"
 #include "slurm/running_jobs.h"
 
@@ -28,6 +29,18 @@ std::string trouble_of(const HelperResult& result) {
 bool is_silent(const HelperResult& result) { return result.timed_out || (!result.ok() && is_silence(result.output)); }
 bool knows_no_job(const HelperResult& result) { return !result.ok() && is_unknown_job(result.output); }
 
+// The request stays in the controller's queue when the command that sent it is ended.
+bool may_still_be_done(const HelperResult& result, const Verb& verb) {
+  if (verb.kind == VerbKind::comment) return false;
+  return result.timed_out || (result.status && result.status->signal != 0) ||
+         (is_silent(result) && !was_not_sent(result.output));
+}
+
+std::string slowness_text(const HelperResult& result) {
+  return result.timed_out ? fmt::format("Slurm's controller does not answer within {}", format_duration(kSoon))
+                          : silence_text(result.output);
+}
+
 std::string done_text(const Doing& doing, const std::string& id) {
   switch (doing.verb.kind) {
     case VerbKind::comment: return fmt::format("job {}: AdminComment set", id);
@@ -41,15 +54,20 @@ std::string done_text(const Doing& doing, const std::string& id) {
 
 }  // namespace
 
-void ActOnJob::run(const Command& command, const std::function<void(const HelperResult&)>& then) {
-  run_(command, kCommandLimit, [here = here_, then](const HelperResult& result) {
+void ActOnJob::run(const Command& command, const std::function<void(const HelperResult&)>& then, Duration limit) {
+  run_(command, limit, [here = here_, then](const HelperResult& result) {
     if (*here) then(result);
   });
 }
 
 void ActOnJob::finish(ActResult::Kind kind, std::string text, bool gone, std::optional<Duration> again_in) {
-  const Done done = std::exchange(done_, nullptr);
-  if (done) done({kind, std::move(text), doing_.verb, id_, gone, again_in});
+  finish({.kind = kind, .text = std::move(text), .gone = gone, .again_in = again_in});
+}
+
+void ActOnJob::finish(ActResult result) {
+  result.verb = doing_.verb;
+  result.id = id_;
+  if (const Done done = std::exchange(done_, nullptr)) done(result);
 }
 
 void ActOnJob::leave_off() {
@@ -150,10 +168,13 @@ void ActOnJob::looked() {
 // The user is told before it is done; where only that does not work (no operator), it is done all the same.
 void ActOnJob::comment() {
   if (request_.reason.empty() || doing_.verb.kind == VerbKind::comment) return prepare(0);
-  run(comment_command(id_, request_.reason), [this](const HelperResult& result) {
-    if (is_silent(result)) return finish(ActResult::Kind::not_now, silence_text(result.output));
-    prepare(0);
-  });
+  run(
+      comment_command(id_, request_.reason),
+      [this](const HelperResult& result) {
+        if (is_silent(result)) return finish(ActResult::Kind::not_now, slowness_text(result));
+        prepare(0);
+      },
+      kSoon);
 }
 
 void ActOnJob::prepare(std::size_t at) {
@@ -162,12 +183,15 @@ void ActOnJob::prepare(std::size_t at) {
       if (*here) send();
     });
   changed_ = true;  // also where it does not answer
-  run(doing_.before[at], [this, at](const HelperResult& result) {
-    if (result.ok()) return prepare(at + 1);
-    not_sent();
-    if (is_silent(result)) return finish(ActResult::Kind::not_now, silence_text(result.output));
-    finish(ActResult::Kind::failed, doing_.before[at][0] + ": " + trouble_of(result));
-  });
+  run(
+      doing_.before[at],
+      [this, at](const HelperResult& result) {
+        if (result.ok()) return prepare(at + 1);
+        not_sent();
+        if (is_silent(result)) return finish(ActResult::Kind::not_now, slowness_text(result));
+        finish(ActResult::Kind::failed, doing_.before[at][0] + ": " + trouble_of(result));
+      },
+      kSoon);
 }
 
 void ActOnJob::send() {
@@ -176,6 +200,10 @@ void ActOnJob::send() {
     if (result.ok()) return finish(ActResult::Kind::done, done_text(doing_, id_));
     sent_ = false;
     not_sent();
+    if (may_still_be_done(result, doing_.verb))
+      return finish({.kind = ActResult::Kind::not_now,
+                     .text = fmt::format("{} had no answer: Slurm may still do it", fmt::join(doing_.command, " ")),
+                     .unanswered = true});
     if (is_silent(result)) return finish(ActResult::Kind::not_now, silence_text(result.output));
     finish(ActResult::Kind::failed, doing_.command[0] + ": " + trouble_of(result));
   });

@@ -33,6 +33,7 @@ struct ActResult {
   Verb verb = {};                         // that was done
   std::string id = {};                    // of the job, as scontrol takes it
   bool gone = false;                      // Slurm knows no such job
+  bool unanswered = false;                // not_now: the verb was sent, and Slurm may still do it
   std::optional<Duration> again_in = {};  // then it could be
 };
 
@@ -84,7 +85,9 @@ class ActOnJob {
   void prepare(std::size_t at);
   void send();
   void finish(ActResult::Kind kind, std::string text, bool gone = false, std::optional<Duration> again_in = {});
-  void run(const Command& command, const std::function<void(const HelperResult&)>& then);
+  void finish(ActResult result);
+  void run(const Command& command, const std::function<void(const HelperResult&)>& then,
+           Duration limit = kCommandLimit);
 
   Run run_;
   Request request_;

@@ -128,7 +128,9 @@ void JobStep::acted(const ActResult& result) {
     case ActResult::Kind::no_longer:
       if (result.gone && on_gone) on_gone();
       return not_now(result.text, kLookAgain);
-    case ActResult::Kind::not_now: return not_now(result.text, result.again_in);
+    case ActResult::Kind::not_now:
+      if (result.unanswered && on_unanswered) on_unanswered(result);
+      return not_now(result.text, result.again_in);
     case ActResult::Kind::kept: return finish({.called_off = true});
     case ActResult::Kind::refused: return give_up(result.text);
     case ActResult::Kind::failed: return finish({.ok = false, .trouble = result.text});

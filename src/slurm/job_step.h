@@ -52,6 +52,8 @@ class JobStep final : public Action {
   std::function<bool(WallTime until)> on_keep = {};
   // Slurm knows no such job.
   std::function<void()> on_gone = {};
+  // The verb had no answer, and may still be done.
+  std::function<void(const ActResult&)> on_unanswered = {};
   // A requeue that was done, for who keeps on looking after we are gone.
   std::function<void(const ActResult&)> on_requeued;
 

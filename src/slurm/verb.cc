@@ -58,6 +58,10 @@ std::optional<std::uint64_t> gpus_in(std::string_view tres, std::size_t width) {
   return std::nullopt;
 }
 
+bool has_any(std::string_view output, std::initializer_list<std::string_view> texts) {
+  return std::ranges::any_of(texts, [&](std::string_view text) { return output.find(text) != std::string_view::npos; });
+}
+
 bool same_nodes(const JobState& state, std::string_view judged) {
   auto nodes = parse_node_list(judged);
   if (!nodes || state.node_count != nodes->size()) return false;
@@ -251,11 +255,12 @@ Command ask_command(std::uint64_t job, const std::string& user, std::size_t node
 }
 
 bool is_silence(std::string_view output) {
-  constexpr std::array<std::string_view, 6> kWords = {
-      "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Zero Bytes were transmitted",
-      "Communication connection failure",   "in standby mode"};
-  return std::ranges::any_of(kWords,
-                             [&](std::string_view words) { return output.find(words) != std::string_view::npos; });
+  return has_any(output, {"Unable to contact slurm controller", "Socket timed out", "Connection refused",
+                          "Zero Bytes were transmitted", "Communication connection failure", "in standby mode"});
+}
+
+bool was_not_sent(std::string_view output) {
+  return has_any(output, {"slurm controller (connect failure)", "Connection refused", "in standby mode"});
 }
 
 std::string silence_text(std::string_view output) {

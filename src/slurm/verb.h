@@ -27,6 +27,12 @@ using Command = std::vector<std::string>;
 
 // Every Slurm command ends within this, or is ended.
 inline constexpr Duration kCommandLimit = std::chrono::seconds(5);
+// What changes the job before the verb is answered within this, or the verb is not sent: a controller that takes longer
+// may do it after kCommandLimit, when nothing is known of the job any more.
+inline constexpr Duration kSoon = std::chrono::seconds(2);
+// How long a verb that had no answer may still be done: munge's credentials are good for that long, unless AuthInfo has
+// another ttl.
+inline constexpr Duration kMayStillBeDone = std::chrono::minutes(5);
 
 enum class VerbKind : std::uint8_t { comment, signal, requeue, requeuehold, cancel };
 struct Verb {
@@ -130,6 +136,8 @@ Command ask_command(std::uint64_t job, const std::string& user, std::size_t node
 // The controller is not there, or does not answer: later, perhaps.
 bool is_silence(std::string_view output);
 std::string silence_text(std::string_view output);  // with what the command said: it may be its configuration
+// Of a command that had no answer: it did not reach a controller that would do it.
+bool was_not_sent(std::string_view output);
 // There is no such job any more.
 bool is_unknown_job(std::string_view output);
 

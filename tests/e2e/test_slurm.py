@@ -3,9 +3,13 @@
 A real Slurm is in tests/slurm.
 """
 import calendar
+import contextlib
 import json
 import os
+import pathlib
 import resource
+import signal
+import statistics
 import subprocess
 import time
 
@@ -49,6 +53,7 @@ def test_prolog_exits_with_0_within_a_second_whatever_happens(run_lull, tmp_path
     blocked = tmp_path / "file"
     blocked.write_text("")
     (tmp_path / "closed").mkdir(mode=0o500)
+    took = []
     for name in ("scontrol", "squeue"):
         programs.add(name, "sleep 1000")
     for name, env in {
@@ -64,8 +69,9 @@ def test_prolog_exits_with_0_within_a_second_whatever_happens(run_lull, tmp_path
             before = time.monotonic()
             done = run_lull("slurm", command, env=clean_environment(**env))
             assert done.returncode == 0 and done.stdout == "", name
-            assert time.monotonic() - before < 5, name  # a busy machine is slower than a second
+            took.append(time.monotonic() - before)
             assert done.stderr.count("\n") <= 1 and done.stderr.startswith(("lull: slurm", "")), name
+    assert statistics.median(took) < 1, took  # a busy machine is late sometimes
     assert run_lull("slurm", "prolog", "--nonsense").returncode == 0
     assert programs.calls() == []
 
@@ -78,6 +84,42 @@ def test_prolog_on_a_full_disk_says_so_and_leaves_nothing(run_lull, tmp_path):
         assert not (full / "slurm").exists() or not list((full / "slurm").iterdir())
     finally:
         subprocess.run(["umount", full], check=True)
+
+
+def servers_of(mark):
+    """The processes that serve the files of simulations that were started with this variable."""
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and (process / "comm").read_text() == "lull-sim-files\n":
+                if mark.encode() in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+    return found
+
+
+def test_prolog_does_not_wait_for_a_folder_that_hangs(sim, lull, tmp_path):
+    """As on a network file system whose server is gone: no call about it comes back."""
+    gpus = sim("1xMI210", env=clean_environment(LULL_TEST_HANGS=tmp_path))
+    hanging = gpus.folder / "sys/devices"
+    servers = servers_of(f"LULL_TEST_HANGS={tmp_path}")
+    if not os.path.ismount(hanging) or not servers:
+        pytest.skip("no file system can be made to hang here: no FUSE")
+    took = []
+    for pid in servers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        for turn in range(5):
+            for command in ("prolog", "epilog"):
+                before = time.monotonic()
+                # Nothing else is needed of the process that hangs: slurmd reads until the end of what its Prolog says.
+                done = subprocess.run([lull, "slurm", command], env=clean_environment(**JOB, LULL_SLURM_DIR=hanging / f"run{turn}"),
+                                      timeout=LIMIT, capture_output=True, text=True)
+                took.append(time.monotonic() - before)
+                assert done.returncode == 0 and done.stderr == f"lull: slurm {command}: not done within 800ms\n", done.stderr
+    finally:
+        for pid in servers:
+            os.kill(pid, signal.SIGCONT)
+    assert min(took) > 0.7 and statistics.median(took) < 1, took  # a busy machine may be late sometimes
 
 
 def test_prolog_without_descriptors_or_output_exits_with_0(lull, tmp_path):
@@ -205,6 +247,28 @@ def test_act_knows_what_squeue_says_when_it_fails(act, programs, text, status):
     assert done.returncode == status, done.stderr
     assert done.stderr.count("\n") == 1
     assert [call.split()[0] for call in programs.calls()] == ["squeue"]
+
+
+def test_act_sends_no_verb_to_a_slow_controller(act, programs):
+    """It might do it after the time of the command, when nothing is known of the job any more."""
+    done = act("22", "cancel", "--restarts", "0", "--reason", "idle", scontrol="sleep 3")
+    assert done.returncode == 75 and done.stderr == "lull: slurm act: Slurm's controller does not answer within 2s\n"
+    assert [call.split()[0] for call in programs.calls()] == ["squeue", "scontrol"]
+    done = act("22", "requeue", "--restarts", "0", squeue=row(requeue=0), scontrol='case "$*" in *Requeue=1) sleep 3;; esac')
+    assert done.returncode == 75 and "scontrol requeue 22" not in programs.calls(), done.stderr
+
+
+@pytest.mark.parametrize("scancel, said", [
+    ("sleep 1000", "scancel 22 had no answer: Slurm may still do it"),
+    ("kill -9 $$", "scancel 22 had no answer: Slurm may still do it"),
+    ("echo 'scancel: error: Kill job error on job id 22: Socket timed out on send/recv operation' >&2; exit 1", "may still do it"),
+    ("echo 'scancel: error: Unable to contact slurm controller (receive failure)' >&2; exit 1", "may still do it"),
+    ("echo 'scancel: error: Unable to contact slurm controller (connect failure)' >&2; exit 1", "does not answer: scancel: error"),
+    ("echo 'scancel: error: Slurm backup controller in standby mode' >&2; exit 1", "does not answer: scancel: error"),
+])
+def test_act_says_whether_a_verb_that_failed_may_still_be_done(act, scancel, said):
+    done = act("22", "cancel", "--restarts", "0", scancel=scancel)
+    assert done.returncode == 75 and said in done.stderr and ("may still" in said or "may still" not in done.stderr), done.stderr
 
 
 # A name, a comment or a reason can hold anything; a field that is too long moves all that follows it.
