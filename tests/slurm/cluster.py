@@ -17,6 +17,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from waiting import LIMIT, wait_until  # noqa: E402
 
+PACKAGING = pathlib.Path(__file__).resolve().parents[2] / "packaging"
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "runuser")
 
 
@@ -111,9 +112,12 @@ class Cluster:
         self.order = order or range(gpus)
         self.prefix = f"t{os.getpid()}n"
         self.nodes = [f"{self.prefix}{i + 1}" for i in range(nodes)]
+        # Of its own: `lull keep slurm:N` reaches the watchers of all clusters that are tested at the same time.
+        self.first_job = os.getpid() % 60000 * 1000 + 1
         self.runs = folder / "run"  # the allocation files of node n are in run/n
         self.env = {**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "SLURM_CONF": str(folder / "etc/slurm.conf")}
-        for name in ("etc", "run", "log", "state", "spool", "dev", "pid"):
+        self.bin = folder / "bin"
+        for name in ("bin", "etc", "run", "log", "state", "spool", "dev", "pid"):
             (folder / name).mkdir(parents=True)
         for one in (self.base, folder):
             one.chmod(0o755)
@@ -133,6 +137,10 @@ class Cluster:
         """Of slurmctld, or of the slurmd of a node: "slurmd-NODE"."""
         return int((self.folder / "pid" / daemon).read_text())
 
+    def packaged(self, name) -> str:
+        """A file of packaging/, as it is where lull is installed in `bin`."""
+        return (PACKAGING / name).read_text().replace("@CMAKE_INSTALL_FULL_BINDIR@", str(self.bin))
+
     def start_munge(self):
         munge = self.folder / "munge"
         munge.mkdir()
@@ -147,9 +155,11 @@ class Cluster:
         here, host = self.folder, socket.gethostname().partition(".")[0]
         for i in range(self.gpus):
             os.mknod(here / "dev" / f"nvidia{i}", 0o020666, os.makedev(195, i))
+        # As packaged. slurmd passes no variable of its own on: here another folder is meant than /run/lull/slurm.
+        (self.bin / "lull").write_text(f"#!/bin/sh\nLULL_SLURM_DIR={self.runs}/%n exec {self.lull} \"$@\"\n")
         for name in ("prolog", "epilog"):
-            script = here / "etc" / name
-            script.write_text(f"#!/bin/sh\nexec {self.lull} slurm {name} --dir {self.runs}/%n\n")
+            (here / "etc" / name).write_text(self.packaged(f"slurm/{name}.in"))
+        for script in (self.bin / "lull", here / "etc/prolog", here / "etc/epilog"):
             script.chmod(0o755)
         count = len(self.nodes)
         (here / "etc/slurm.conf").write_text(f"""
@@ -159,6 +169,7 @@ SlurmctldPort={port}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=cred_expire=5,socket={here}/munge/socket
+FirstJobId={self.first_job}
 StateSaveLocation={here}/state
 SlurmdSpoolDir={here}/spool/%n
 SlurmctldPidFile={here}/pid/slurmctld

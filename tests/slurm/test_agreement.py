@@ -1,7 +1,11 @@
 """Jobs of a real Slurm are acted on by their first node, once all their nodes say yes, and never else."""
+import datetime
+import http.server
 import json
+import re
 import shutil
 import subprocess
+import threading
 import time
 
 import pytest
@@ -25,9 +29,15 @@ def test_a_job_on_one_node_is_requeued_when_its_gpus_are_idle(cluster, nodes):
     (node,) = started(cluster, job)
     nodes.watch(f"{RULE}: slurm=requeue")
     assert cluster.field(job, "Restarts") == "0"
+    gpu, began = gpu_of(cluster, node, job), time.time()
     nodes.idle(node)
     restarted(cluster, job)
-    assert "lull: util < 1 for 1s" in cluster.run("scontrol", "show", "job", job).stdout
+    # What its user is told: the rule, which GPUs, since when, and how to keep it.
+    (comment,) = re.findall(r"AdminComment=(.*?) *\n", cluster.run("scontrol", "show", "job", job).stdout)
+    told = re.fullmatch(rf"lull: {RULE} held for (\d+)s on {node} GPU (\d) since (\S+); `lull keep slurm:{job} 4h` keeps it", comment)
+    assert told and int(told[1]) >= 1 and int(told[2]) == gpu, comment
+    since = datetime.datetime.fromisoformat(told[3].replace("Z", "+00:00")).timestamp()
+    assert began - 1 <= since <= time.time() - 1, (comment, began)  # whole seconds
 
 
 def test_a_job_is_started_again_soon_after_its_requeue(cluster, nodes):
@@ -251,6 +261,41 @@ def test_a_hook_for_a_job_on_two_nodes_runs_when_both_are_idle(cluster, nodes, t
     job = cluster.submit(nodes=2)
     first, second = started(cluster, job, 2)
     assert hook_waits_for(second, first, nodes, tmp_path / "log") == f"slurm:{job} {job}\n"
+
+
+def test_a_notification_for_a_job_on_two_nodes_is_sent_when_both_are_idle(cluster, nodes, tmp_path):
+    job = cluster.submit(nodes=2)
+    first, second = started(cluster, job, 2)
+    heard = []
+
+    class Ntfy(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append(self.headers["Title"] + "\n" + self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ntfy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            address = tmp_path / "address"
+            address.write_text(f"http://127.0.0.1:{server.server_port}/topic\n")
+            address.chmod(0o600)
+            for node in (first, second):
+                nodes.gpus[node].env.update(no_proxy="127.0.0.1", NO_PROXY="127.0.0.1")
+            nodes.watch(f"{RULE}: notify=ntfy:file:{address}")
+            nodes.idle(first)
+            assert f"{second} says no" in nodes.said(first, "not now") and not heard
+            nodes.idle(second)
+            nodes.said(first, ": done")
+        finally:
+            server.shutdown()
+    (text,) = heard
+    for part in (f"slurm:{job}", RULE, f"lull keep slurm:{job} 4h"):
+        assert part in text, text
 
 
 def test_a_controller_that_is_stopped_delays_and_does_nothing_wrong(cluster, nodes):
