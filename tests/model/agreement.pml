@@ -14,7 +14,7 @@
  * With one of the faults below one check is left out; then spin finds an error. For tests/model/run:
  * PAN -E
  * CHECK
- * LONG -DRESTART
+ * CHECK -DRESTART
  * FAULT -DBROKEN_COUNT
  * FAULT -DBROKEN_RUN
  * FAULT -DBROKEN_TWICE
