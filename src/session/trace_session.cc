@@ -66,12 +66,19 @@ trace::UserCells user_cells(const std::string& host, const GpuUse& use, const Re
   std::set<std::string> jobs;
   std::uint64_t most = 0;
   bool all_named = true;
+  // A subordinate uid is its user's, as for a watcher.
+  std::map<uid_t, std::string> owners;
+  const auto owner = [&](uid_t user) {
+    const auto [known, fresh] = owners.try_emplace(user);
+    if (fresh) known->second = one_word(user_name(owner_of(user)));
+    return known->second;
+  };
   for (const GpuProcess& process : use.processes) {
     if (process.mps_server) continue;
     cells.pids += (cells.pids.empty() ? "" : " ") + std::to_string(process.pid);
     UserName name;
     if (process.info != nullptr)
-      name = {process.info->start_ticks, one_word(process.info->user),
+      name = {process.info->start_ticks, process.info->uid ? owner(*process.info->uid) : one_word(process.info->user),
               short_command(process.info->arguments, process.info->name), job_cell(process.job)};
     else if (const auto known = before.find(process.pid);
              known != before.end() && (process.start_ticks == 0 || process.start_ticks == known->second.start_ticks))
@@ -90,7 +97,7 @@ trace::UserCells user_cells(const std::string& host, const GpuUse& use, const Re
     if (!reading.processes_hidden) cells.users = cells.pids = trace::kNobodyText;
     return cells;
   }
-  if (lease != nullptr && users.empty()) users.insert(one_word(user_name(lease->owner)));
+  if (lease != nullptr && users.empty()) users.insert(owner(lease->owner));
   cells.users = joined(users);
   // A name is a job's only where it is that of all who are here.
   if (all_named && jobs.size() == 1)

@@ -1,5 +1,6 @@
 """Names that others choose: cgroups that look like somebody's container, subordinate uids, root of a user namespace,
 shells behind su."""
+import csv
 import fcntl
 import json
 import os
@@ -13,6 +14,7 @@ import termios
 import pytest
 from conftest import LIMIT, read_until, wait_until
 from test_leases import Job, held, users  # noqa: F401 (a fixture)
+from test_replay import totals
 from test_watch_each import ADA, BOB, QUICK, ROOT_ONLY, load_as, shared, stop  # noqa: F401 (a fixture)
 
 CONTAINER = "c0ffee" + os.urandom(29).hex()
@@ -84,19 +86,44 @@ def test_users_in_a_container_that_root_made_are_one_job(shared, cgroups):  # no
     assert busy.poll() is None and idle.poll() is None and said.count("SIGTERM to") == 1, said
 
 
+SUBUID = pytest.mark.skipif(not pathlib.Path("/etc/subuid").exists() or not shutil.which("unshare"),
+                            reason="needs /etc/subuid to cover, and unshare")
+
+
+def with_subuid(folder):
+    """Runs what follows where the uids from 100000 on are ADA's."""
+    (folder / "subuid").write_text(f"{ADA}:100000:65536\n")
+    return "unshare", "-m", "sh", "-c", f'mount --bind "{folder}/subuid" /etc/subuid && exec "$@"', "sh"
+
+
 @ROOT_ONLY
-@pytest.mark.skipif(not pathlib.Path("/etc/subuid").exists() or not shutil.which("unshare"),
-                    reason="needs /etc/subuid to cover, and unshare")
+@SUBUID
 def test_except_user_spares_their_subordinate_uids(shared, tmp_path):  # noqa: F811
     gpus = shared(2)
-    (tmp_path / "subuid").write_text(f"{ADA}:100000:65536\n")
     spared, ended = load_as(gpus, 0, 0, 100_999), load_as(gpus, 1, 0, BOB)
-    watch = gpus.start("unshare", "-m", "sh", "-c", f'mount --bind "{tmp_path}/subuid" /etc/subuid && exec "$@"', "sh",
-                       gpus.binary, "watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job", "--do", "end",
-                       "--except-user", str(ADA))
+    watch = gpus.start(*with_subuid(tmp_path), gpus.binary, "watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job",
+                       "--do", "end", "--except-user", str(ADA))
     assert ended.wait(timeout=LIMIT) in (-15, 143)
     said = stop(watch)
     assert spared.poll() is None and said.count("SIGTERM to") == 1, said
+
+
+@ROOT_ONLY
+@SUBUID
+def test_a_trace_names_the_owner_of_a_subordinate_uid(shared, tmp_path):  # noqa: F811
+    """As `lull watch` does: a replay of what was recorded spares the same jobs."""
+    gpus = shared(2)
+    load_as(gpus, 0, 0, 100_999), load_as(gpus, 1, 0, BOB)
+    trace = tmp_path / "trace.csv"
+    recorded = gpus.run(*with_subuid(tmp_path), gpus.binary, "record", "--every", "100ms", "--for", "2s", "-o", trace)
+    assert recorded.returncode == 0, recorded.stderr
+    with trace.open() as rows:
+        assert {(row["gpu"], row["users"]) for row in csv.DictReader(rows)} == {("0", str(ADA)), ("1", str(BOB))}
+    rule = ("--idle", "util < 1 for 700ms", "--per", "job")
+    assert totals(trace, *rule)["totals"]["jobs"] == 2
+    for spared, ended in ((ADA, BOB), (BOB, ADA)):
+        got = totals(trace, *rule, "--except-user", spared)
+        assert got["left_out"] == 1 and [end["user"] for end in got["ends"]] == [str(ended)], got
 
 
 def as_user(uid):
