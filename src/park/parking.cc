@@ -94,8 +94,7 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
     const auto covers = [&, gpu = uuid](const LeaseInfo& one) {
       if (one.gpu != gpu) return false;
       if (is_own_lease(one)) return true;  // not given up yet, or of one who died on the way back
-      return std::ranges::count(record_.kept_leases, one.record.id) > 0 &&
-             (one.owner == ::geteuid() || ::geteuid() == 0);
+      return std::ranges::count(record_.kept_leases, one.record.id) > 0 && (is_us(one.owner) || ::geteuid() == 0);
     };
     if (std::ranges::any_of(state.leases, covers)) continue;
     Candidate candidate{.uuid = uuid, .label = label};
@@ -142,7 +141,7 @@ Result<Process> Parking::lease_process() const {
 }
 
 bool Parking::is_own_lease(const LeaseInfo& one) const {
-  if (!record_.lease.empty() && one.record.id == record_.lease && one.owner == ::geteuid()) return true;
+  if (!record_.lease.empty() && one.record.id == record_.lease && is_us(one.owner)) return true;
   return std::ranges::count(record_.given_leases, GivenLease{one.record.id, one.owner}) > 0;
 }
 

@@ -9,11 +9,13 @@ import pty
 import pwd
 import shutil
 import subprocess
+import tempfile
 import termios
 
 import pytest
-from conftest import LIMIT, read_until, wait_until
+from conftest import LIMIT, ROOT, read_until, wait_until
 from test_leases import Job, held, users  # noqa: F401 (a fixture)
+from test_leases import shared as share_leases
 from test_replay import totals
 from test_watch_each import ADA, BOB, QUICK, ROOT_ONLY, load_as, shared, stop  # noqa: F401 (a fixture)
 
@@ -180,6 +182,39 @@ def test_a_user_namespace_shares_no_lease_of_others(users, enter):  # noqa: F811
     done = gpus.run(*enter, gpus.binary, "pick", "--gpus", "0", "--", "true", env={"LULL_LEASE": lease["lease"]}, **as_user(ADA))
     assert done.returncode == 125 and "leased" in done.stderr, done
     assert held(gpus) == ["0"] and theirs.process.poll() is None
+
+
+@NAMESPACES
+@pytest.mark.parametrize("enter", [(), NOBODY_IN_A_NAMESPACE])
+def test_a_parked_job_does_not_come_back_by_a_lease_of_others(sim, tmp_path_factory, enter):
+    """Whoever parks writes what is parked: also that another user's lease is the job's own."""
+    gpus = sim(text='driver = "570.86.15"\n[[gpu]]\nmodel = "H100"\n')
+    home = pathlib.Path(tempfile.mkdtemp())
+    leases = share_leases(gpus, tmp_path_factory)
+    try:
+        (home / "state").mkdir()
+        shutil.copy(ROOT / "tests/park/cuda-checkpoint", home)
+        for one in (home, *home.iterdir()):
+            os.chown(one, ADA, ADA)
+        gpus.env |= {"STAND_IN_DIR": str(home / "state"), "LULL_PARK": str(home / "park"), "PATH": f"{home}:{gpus.env['PATH']}"}
+        job = gpus.start(gpus.binary, "sim", "load", "--gpu", 0, "--util", 0, "--mem", "64MiB", **as_user(ADA))
+        wait_until(lambda: gpus.holds(job.pid), what="the load")
+        parked = gpus.lull("park", job.pid, **as_user(ADA))
+        assert parked.returncode == 0, parked
+        theirs = Job(gpus, "--procs", "any", "--mem-used", "any", **as_user(BOB))
+        assert theirs.gpu() == "0"
+        (lease,) = json.loads(gpus.lull("leases", "--json").stdout)["leases"]
+        (entry,) = (one for one in (home / "park").glob("[!.]*") if one.suffix != ".lock")
+        entry.write_text(entry.read_text().replace("\nsince: ", f"\nlease: {lease['lease']}\nsince: "))
+        assert lease["lease"] in entry.read_text()
+        done = gpus.run(*enter, gpus.binary, "unpark", **as_user(ADA))
+        assert done.returncode == 75 and "GPU 0 is leased by" in done.stderr, done
+        assert (home / "state" / f"state.{job.pid}").read_text() == "checkpointed\n"
+        assert held(gpus) == ["0"] and theirs.process.poll() is None
+    finally:
+        gpus.close()
+        shutil.rmtree(home)
+        shutil.rmtree(leases)
 
 
 @NAMESPACES
