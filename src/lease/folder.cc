@@ -467,8 +467,10 @@ ContainerSigns ContainerSigns::of_this_process() {
   ContainerSigns signs;
   struct stat status{};
   if (::stat("/proc/self/ns/pid", &status) == 0) signs.pid_namespace = status.st_ino;
-  for (const char* mark : {"/.dockerenv", "/run/.containerenv", "/.singularity.d"})
+  for (const char* mark : {"/.dockerenv", "/run/.containerenv", "/.singularity.d", "/var/run/secrets/kubernetes.io"})
     signs.marked = signs.marked || ::access(mark, F_OK) == 0;
+  // A pod may do without the secrets, and with the pid namespace of its node.
+  signs.marked = signs.marked || std::getenv("KUBERNETES_SERVICE_HOST") != nullptr;
   if (signs.marked || signs.pid_namespace != kHostPids) signs.mounts = read_file("/proc/self/mountinfo").value_or("");
   return signs;
 }

@@ -47,7 +47,7 @@ struct LeasePlace {
 // What tells a container from its host.
 struct ContainerSigns {
   std::uint64_t pid_namespace = 0;  // 0: not known
-  bool marked = false;              // by a file that Docker, Podman or Apptainer puts there
+  bool marked = false;              // by what Docker, Podman, Apptainer or Kubernetes puts there
   std::string mounts;               // /proc/self/mountinfo; read only where one of the others is a sign
 
   static ContainerSigns of_this_process();

@@ -29,6 +29,33 @@ def test_a_container_without_the_hosts_folder_is_told_once(lull, options):
     assert done.stderr.count(OWN) == 1 and "docker run -v /run/lull:/run/lull" in done.stderr, done.stderr
 
 
+POD = '''set -e
+mount -t tmpfs tmpfs "$1"
+mkdir "$1/up" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/up,workdir=$1/work" "$1/root"
+mount -t proc proc "$1/root/proc"
+mount -t tmpfs tmpfs "$1/root/run"
+rm -rf "$1/root/.dockerenv" "$1/root/.singularity.d"  # this machine may be a container itself
+mkdir -p "$1/root$2"
+root=$1/root
+shift 2
+exec chroot "$root" "$@"'''
+HOST_PIDS = 0xEFFFFFFC
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or os.stat("/proc/self/ns/pid").st_ino != HOST_PIDS, reason="needs the host's pid namespace")
+@pytest.mark.parametrize("made, extra", [("/run", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}), ("/run/secrets/kubernetes.io", {})])
+def test_a_pod_that_shares_the_pid_namespace_of_its_node_is_a_container(lull, tmp_path, made, extra):
+    if os.path.realpath("/var/run") != "/run":
+        pytest.skip("/var/run is a folder of its own")
+    env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1", **extra)
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", POD, "sh", tmp_path, made, lull, "pick", "--", "true"], env=env,
+                          capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+    if "mount" in done.stderr:
+        pytest.skip(f"nothing can be mounted here: {done.stderr}")
+    assert "libnvidia-ml" in done.stderr and OWN in done.stderr, done.stderr
+
+
 @NEEDS_CONTAINER
 def test_a_container_that_shares_the_folder_is_told_nothing(lull, tmp_path):
     shared = tmp_path / "lull"
