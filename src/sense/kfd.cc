@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <map>
 
 #include "base/text.h"
@@ -155,6 +156,7 @@ class KfdReader {
     for (const std::uint64_t queue : *numbers) {
       const auto gpu = kfd_number(fmt::format("{}/{}/gpuid", folder, queue));
       if (!gpu) (void)note(gpu.error().errno_value);
+      if (gpu && *gpu > std::numeric_limits<std::uint32_t>::max()) (void)note(0);  // of no GPU: it may be of any
       if (gpu && *gpu == gpu_id_) has_queue_ = true;
     }
     return true;

@@ -146,6 +146,8 @@ TEST_F(KfdTest, WhatCannotBeReadMayBeAUser) {
   tree_.write(process(10) + "/queues/0/gpuid", "11");
   EXPECT_EQ(read_kfd_users(tree_.root(), 11).processes.size(), 1U) << "it is seen all the same";
   EXPECT_EQ(read_kfd_users(tree_.root(), 12).absence, Absence::none) << "not asked there";
+  tree_.write(process(10) + "/queues/0/gpuid", "18446744073709551615");
+  EXPECT_EQ(read_kfd_users(tree_.root(), 12).absence, Absence::failed) << "a queue of some GPU";
   std::filesystem::remove_all(tree_.at("sys/class/kfd/kfd/proc"));
   EXPECT_EQ(read_kfd_users(tree_.root(), 11).absence, Absence::not_supported);
 }
