@@ -63,6 +63,7 @@ constexpr int kMostPasses = 64;           // of stopping a tree at a time
 constexpr Duration kStopAgain = 2ms;      // for those that forked away meanwhile, or are in the kernel; then ever later
 constexpr Duration kStoppedRecheck = 1s;  // of stopped processes: another process may have continued one
 constexpr Duration kStuckPause = 1s;
+constexpr int kMostSends = 100;        // of one word, a millisecond apart
 constexpr Duration kLogOpens = 10s;    // for opening the log; a server may have to wake up
 constexpr int kOfDirectory = 1 << 16;  // beside an errno: it is about the directory
 constexpr Duration kLogEnds = 2s;      // for the last lines, when all writers have ended
@@ -91,8 +92,13 @@ class GuardProcess {
   }
 
  private:
+  // The session waits for each word. A kernel without memory has some again in a moment; longer the guard never waits.
   void say(const GuardMessage& word) const {
-    while (socket_ >= 0 && ::send(socket_, &word, sizeof word, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    for (int tries = 0; socket_ >= 0 && tries < kMostSends; ++tries) {
+      if (::send(socket_, &word, sizeof word, MSG_NOSIGNAL) >= 0) return;
+      if (errno != EINTR && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) return;
+      const timespec nap{0, 1'000'000};
+      if (errno != EINTR) ::nanosleep(&nap, nullptr);
     }
   }
 

@@ -54,7 +54,7 @@ def cases_of(name, normal, first):
     for count, *target in normal.said("call"):
         if SANITIZED and target[1] in MEMORY:
             continue
-        for fault in faults_of(target[1]):
+        for fault in faults_of(target[1], target[2]):
             if fault == "kill" and target[0].startswith("python"):
                 continue  # a user's program
             for nth in range(1, min(int(count), first) + 1):
