@@ -20,7 +20,7 @@ ALL = 240  # seconds, for 64 nodes on few processors
 # Of the end of a job, by whom ever it is ended.
 OF_ANY_JOB = ("MESSAGE_EPILOG_COMPLETE", "REQUEST_COMPLETE_BATCH_SCRIPT", "MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_NODE_INFO",
               "REQUEST_COMPLETE_PROLOG", "REQUEST_PING")
-acts = false_acts = 0
+acts = false_acts = put_off = 0
 
 
 def stop(nodes):
@@ -67,8 +67,8 @@ def by_hand(cluster, job, count):
 
 def decision_to_done(cluster, nodes, count, turns, wanted, every):
     """A job on so many nodes: all idle but one, which must keep it; then all."""
-    global acts, false_acts
-    took, bare, spent = [], [], []
+    global acts, false_acts, put_off
+    took, bare, spent, dropped = [], [], [], 0
     for _ in range(turns):
         for node in cluster.nodes:
             nodes.gpus[node].set("all", util=90)
@@ -97,18 +97,22 @@ def decision_to_done(cluster, nodes, count, turns, wanted, every):
             ((_, fired, done),) = events.acts(logs, leader)
             took.append(done - fired)
             if any(one["event"] == "put-off" for one in events.of(logs, leader)):
-                took.pop()  # a node had not had its second yet
+                took.pop()  # a node had not had its second yet: that is the time of the next try, not of the act
+                dropped += 1
             acts += 1
             stop(nodes)
         cluster.cancel_all()
-    if not took:
-        report(f"decision to verb done, {count} nodes", "never at the first try", f"at most {wanted * 1e3:.0f} ms", False)
+    put_off += dropped
+    what = f"decision to verb done, {count} node{'s' if count > 1 else ''}"
+    if len(took) * 2 <= turns:
+        report(what, f"at the first try in {len(took)} of {turns} turns", "in more than half of them", False)
         return
     middle, floor = statistics.median(took), statistics.median(bare)
-    report(f"decision to verb done, {count} node{'s' if count > 1 else ''}", f"{middle * 1e3:.0f} ms",
-           f"at most {wanted * 1e3:.0f} ms, or twice Slurm's commands by hand", middle <= wanted or middle <= 2 * floor,
-           f"(of {len(took)}: {min(took) * 1e3:.0f} to {max(took) * 1e3:.0f} ms; by hand {floor * 1e3:.0f} ms; "
+    report(what, f"{middle * 1e3:.0f} ms", f"at most {wanted * 1e3:.0f} ms", middle <= wanted,
+           f"({min(took) * 1e3:.0f} to {max(took) * 1e3:.0f} ms; {dropped} of {turns} turns put off and not counted; "
            f"load {os.getloadavg()[0]:.0f})")
+    # What a slow machine is to blame for, and what not.
+    report("    and by Slurm's own commands, by hand", f"{floor * 1e3:.0f} ms", "at least half of that", middle <= 2 * floor)
     one = min(spent, key=lambda one: sum(count for count, _ in one.values()))
     number, micros = (sum(many[i] for many in one.values()) for i in (0, 1))
     wanted_calls = 10 if count == 1 else 16  # many nodes report the end of a step together
@@ -177,7 +181,7 @@ def main():
         finally:
             nodes.close()
             cluster.close()
-    report("acts while a node of the job works", str(false_acts), "0", false_acts == 0, f"({acts} acts after that)")
+    report("acts while a node of the job works", str(false_acts), "0", false_acts == 0, f"({acts} acts after that, {put_off} put off at first)")
     finish()
 
 
