@@ -41,10 +41,15 @@ std::string* target_of(std::string_view role, SeriesPlace& place) {
 // What --columns says of labels goes before what their names suggest. No label at all: nothing says it.
 void SeriesRows::obey(const SeriesName& series, SeriesPlace& place) {
   for (const auto& [name, value] : series.labels) remember(label_names_, name);
+  // One label tells the GPUs of a host apart; several together tell all GPUs apart.
+  const auto gpu = std::ranges::find(schema_.choices, "gpu", &ColumnChoice::role);
+  if (gpu != schema_.choices.end() && !series.labels.empty()) {
+    place.gpu.uuid.clear();
+    if (gpu->column == "none" || gpu->column.contains('+')) place.gpu.host.clear();
+  }
   for (const ColumnChoice& choice : schema_.choices) {
     std::string* const target = target_of(choice.role, place);
     if (target == nullptr || series.labels.empty()) continue;
-    if (choice.role == "gpu") place.gpu = {};  // the choice alone tells GPUs apart
     target->clear();
     for (const std::string_view part : split(choice.column, '+'))
       for (const auto& [name, value] : series.labels) {

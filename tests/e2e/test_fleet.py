@@ -97,6 +97,18 @@ def whole(_):
     return [series("n1", 0), series("n2:9400", 0), series("n2:9400", 1, util=90)]
 
 
+def test_labels_name_those_of_the_node_and_of_the_gpu(cluster, judge):
+    """The usual ones are the exporter's own here."""
+    def renamed(_):
+        return [{**one, "metric": {"__name__": one["metric"]["__name__"], "Hostname": "exporter", "gpu": f"{number}",
+                                   "node": one["metric"]["Hostname"], "minor": one["metric"]["gpu"]}} for number, one in enumerate(whole(_))]
+    with StandIn(body=renamed) as server:
+        one = judge(server, "--labels", "host=node,gpu=minor")
+        read_until(one.stderr, "slurm=cancel")
+        wait_until(cluster.acted, what="the end of the job")
+        assert cluster.acted() == ["scancel 22"]
+
+
 def test_a_job_whose_gpus_are_all_idle_is_acted_on_once(cluster, judge):
     with StandIn(body=whole) as server:
         one = judge(server)
