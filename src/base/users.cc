@@ -14,7 +14,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/process.h"
+#include "base/process_start.h"
 #include "base/text.h"
 
 namespace lull {
@@ -35,7 +38,10 @@ UserNames parse_passwd(const std::string& path) {
   return names;
 }
 
-std::string ask_name_service(uid_t uid) {
+constexpr Duration kNameLimit = std::chrono::milliseconds(500);
+constexpr Duration kNotAskedFor = std::chrono::minutes(1);  // when it did not answer in time
+
+std::string ask_without_limit(uid_t uid) {
   std::vector<char> buffer(4096);
   passwd entry{};
   passwd* found = nullptr;
@@ -46,7 +52,19 @@ std::string ask_name_service(uid_t uid) {
   return error == 0 && found != nullptr && found->pw_name != nullptr ? found->pw_name : std::to_string(uid);
 }
 
-std::string name_of(uid_t uid, const std::string& passwd) {
+// A network directory may hang, and a session must not. A program with threads cannot fork, and waits.
+std::optional<std::string> ask_name_service(uid_t uid) {
+  static std::optional<Instant> silent_since;
+  if (const auto self = read_process_entry(::getpid()); !self || self->threads > 1) return ask_without_limit(uid);
+  const Instant now = SystemClock().now();
+  if (silent_since && now - *silent_since < kNotAskedFor) return std::nullopt;
+  auto name = run_with_timeout([&] { return ask_without_limit(uid); }, kNameLimit);
+  silent_since = name ? std::nullopt : std::optional(now);
+  return name ? std::optional(*std::move(name)) : std::nullopt;
+}
+
+// Nothing: the name service does not answer.
+std::optional<std::string> name_of(uid_t uid, const std::string& passwd) {
   static std::mutex mutex;
   static std::map<std::string, UserNames>* files = nullptr;  // never destroyed: a thread may ask at exit
   const std::scoped_lock lock(mutex);
@@ -54,7 +72,11 @@ std::string name_of(uid_t uid, const std::string& passwd) {
   auto file = files->find(passwd);
   if (file == files->end()) file = files->emplace(passwd, parse_passwd(passwd)).first;
   auto known = file->second.find(uid);
-  if (known == file->second.end()) known = file->second.emplace(uid, ask_name_service(uid)).first;
+  if (known == file->second.end()) {
+    auto name = ask_name_service(uid);
+    if (!name) return std::nullopt;
+    known = file->second.emplace(uid, *std::move(name)).first;
+  }
   return known->second;
 }
 
@@ -107,7 +129,7 @@ void read_subordinates(const UserFiles& files, Subordinates& known) {
   }
 }
 
-// Calls `visit` with the owner of each range that this uid is in.
+// Calls `visit` with the owner of each range that this uid is in, and whether it is sure that it is nobody's own.
 template <class Visit>
 void for_each_owner(uid_t uid, const UserFiles& files, const Visit& visit) {
   static std::mutex mutex;
@@ -125,9 +147,10 @@ void for_each_owner(uid_t uid, const UserFiles& files, const Visit& visit) {
   }
   if (known.users.contains(uid) || std::ranges::none_of(known.ranges, [&](const IdRange& one) { return one.has(uid); }))
     return;
-  if (name_of(uid, files.passwd) != std::to_string(uid)) return;  // a network directory knows it by name
+  const auto name = name_of(uid, files.passwd);
+  if (name && *name != std::to_string(uid)) return;  // a network directory knows it by name
   for (const IdRange& range : known.ranges)
-    if (range.has(uid)) visit(range.owner);
+    if (range.has(uid)) visit(range.owner, name.has_value());
 }
 
 }  // namespace
@@ -135,22 +158,24 @@ void for_each_owner(uid_t uid, const UserFiles& files, const Visit& visit) {
 uid_t owner_of(uid_t uid, const UserFiles& files) {
   std::optional<uid_t> owner;
   bool several = false;
-  for_each_owner(uid, files, [&](uid_t user) {
+  bool sure = true;
+  for_each_owner(uid, files, [&](uid_t user, bool nobodys_own) {
     several = several || (owner && *owner != user);
+    sure = sure && nobodys_own;
     owner = user;
   });
-  return owner && !several ? *owner : uid;
+  return owner && sure && !several ? *owner : uid;
 }
 
 bool belongs_to(uid_t uid, uid_t user, const UserFiles& files) {
   bool found = uid == user;
-  if (!found) for_each_owner(uid, files, [&](uid_t owner) { found = found || owner == user; });
+  if (!found) for_each_owner(uid, files, [&](uid_t owner, bool) { found = found || owner == user; });
   return found;
 }
 
 std::string user_name(uid_t uid, const UserFiles& files) {
   const uid_t owner = owner_of(uid, files);
-  const std::string name = name_of(owner, files.passwd);
+  const std::string name = name_of(owner, files.passwd).value_or(std::to_string(owner));
   return owner == uid ? name : name + " (subuid " + std::to_string(uid) + ")";
 }
 

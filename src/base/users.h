@@ -15,10 +15,12 @@ struct UserFiles {
 };
 
 // The name of a user, or the number as text; "ada (subuid 100999)" for a subordinate uid. Looks into the files first:
-// asking the system's name service loads plugins, and with a network directory may take seconds.
+// asking the system's name service loads plugins, and with a network directory may take seconds. One that does not
+// answer within half a second is not waited for: the number then stands for the name for a minute.
 std::string user_name(uid_t uid, const UserFiles& files = {});
 
-// The user of this uid: itself, or the one user that has it as a subordinate uid. If two have it, itself.
+// The user of this uid: itself, or the one user that has it as a subordinate uid. If two have it, or if the name
+// service does not say whether the uid has a name of its own, itself.
 uid_t owner_of(uid_t uid, const UserFiles& files = {});
 // Is this uid the user, or a subordinate uid of theirs (perhaps of others, too)?
 bool belongs_to(uid_t uid, uid_t user, const UserFiles& files = {});

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/text.h"
+#include "base/users.h"
 #include "gpu/snapshot.h"
 #include "lease/choice.h"
 #include "lease/record.h"
@@ -22,7 +23,7 @@ std::string called(const GpuProcess& process) {
   if (!process.here) return fmt::format("a process of another pid namespace ({})", process.pid);
   const std::string program = program_of(process.pid);
   const auto user = process_user(Root::machine(), process.pid);
-  return fmt::format("{}{} ({})", user ? name_within_limit(*user) + "'s " : "", program.empty() ? "process" : program,
+  return fmt::format("{}{} ({})", user ? user_name(*user) + "'s " : "", program.empty() ? "process" : program,
                      process.pid);
 }
 
@@ -119,7 +120,7 @@ void Observations::add_claims(const Seen& seen, const Device& device, const Read
   if (seen.leases != nullptr) {
     for (const LeaseInfo& lease : seen.leases->leases)
       if (is_leased_as(device, lease.gpu) && !(lease.record.holder.pid > 0 && owns_(lease.record.holder.pid)))
-        observation.claims.push_back({.kind = Reason::leased, .who = name_within_limit(lease.owner)});
+        observation.claims.push_back({.kind = Reason::leased, .who = user_name(lease.owner)});
   }
   if (reading.processes) {
     for (const GpuProcess& process : *reading.processes) {
@@ -184,7 +185,7 @@ std::vector<Waiter> Observations::waiters(const FolderState& leases, const Snaps
   for (const TicketInfo& ticket : leases.tickets) {
     if (ticket.stopped || stopped(ticket.record.waiter)) continue;  // it could not take anything now
     if (ticket.record.waiter.pid > 0 && owns_(ticket.record.waiter.pid)) continue;
-    Waiter waiter{.id = ticket.file, .who = name_within_limit(ticket.owner), .missing = ticket.record.missing};
+    Waiter waiter{.id = ticket.file, .who = user_name(ticket.owner), .missing = ticket.record.missing};
     for (const Device& device : snapshot.inventory->devices) {
       const auto meant = [&](const std::string& name) { return is_leased_as(device, name); };
       if (std::ranges::any_of(ticket.record.scope, meant) || std::ranges::any_of(ticket.record.wants, meant))

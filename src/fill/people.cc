@@ -49,14 +49,6 @@ std::uint64_t monotonic_microseconds() {
 
 }  // namespace
 
-std::string name_within_limit(uid_t user) {
-  static auto* const names = new std::map<uid_t, std::string>;
-  const auto [known, fresh] = names->try_emplace(user);
-  if (fresh)
-    known->second = run_with_timeout([&] { return user_name(user); }, kNameLimit).value_or(std::to_string(user));
-  return known->second;
-}
-
 std::vector<GraphicalSession> graphical_sessions(const std::string& text, std::uint64_t now_microseconds) {
   std::vector<GraphicalSession> found;
   std::map<std::string, std::string, std::less<>> one;
@@ -150,7 +142,7 @@ std::vector<ActivePerson> People::look(std::string& trouble) {
   }
   for (const Typist& one : *seen) {
     const auto idle = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(one.idle));
-    if (idle < settings_.idle) active.push_back({name_within_limit(one.user), idle});
+    if (idle < settings_.idle) active.push_back({user_name(one.user), idle});
   }
   ask_logind();
   for (const auto& [name, user, idle] : graphical_) {

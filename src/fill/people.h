@@ -65,7 +65,4 @@ class People {
 // IdleSinceHintMonotonic.
 std::vector<GraphicalSession> graphical_sessions(const std::string& text, std::uint64_t now_microseconds);
 
-// user_name() with a limit: a network directory that does not answer must not stop the session. Each is asked for once.
-std::string name_within_limit(uid_t user);
-
 }  // namespace lull

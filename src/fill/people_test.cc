@@ -50,10 +50,5 @@ TEST(People, ANameServiceThatHangsIsNotWaitedFor) {
                                                         "no-such-user: there is no such user"}));
 }
 
-TEST(People, NamesAreFoundWithinALimitAndAskedForOnce) {
-  EXPECT_EQ(name_within_limit(0), "root");
-  EXPECT_EQ(name_within_limit(123456789), "123456789");
-}
-
 }  // namespace
 }  // namespace lull

@@ -1,5 +1,6 @@
 """Names that others choose: cgroups that look like somebody's container, subordinate uids, root of a user namespace,
 shells behind su."""
+import contextlib
 import csv
 import fcntl
 import json
@@ -8,9 +9,12 @@ import pathlib
 import pty
 import pwd
 import shutil
+import socket
+import struct
 import subprocess
 import tempfile
 import termios
+import threading
 
 import pytest
 from conftest import LIMIT, ROOT, read_until, wait_until
@@ -126,6 +130,41 @@ def test_a_trace_names_the_owner_of_a_subordinate_uid(shared, tmp_path):  # noqa
     for spared, ended in ((ADA, BOB), (BOB, ADA)):
         got = totals(trace, *rule, "--except-user", spared)
         assert got["left_out"] == 1 and [end["user"] for end in got["ends"]] == [str(ended)], got
+
+
+class SilentNameService:
+    """Takes the questions that libc has for nscd, notes who asks, and never answers."""
+
+    def __init__(self, folder):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(str(folder / "socket"))
+        self.socket.listen(16)
+        self.clients, self.pids = [], []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self.socket.accept()[0]
+                self.clients.append(client)
+                peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+                self.pids.append(struct.unpack("3i", peer)[0])
+
+
+@ROOT_ONLY
+@pytest.mark.skipif(os.path.realpath("/var/run") != "/run" or not shutil.which("unshare"), reason="needs /run and unshare")
+def test_a_watcher_does_not_ask_a_name_service_that_hangs_itself(shared, tmp_path):  # noqa: F811
+    """A process of its own does, with a limit: samples and `lull keep` go on."""
+    gpus = shared(1)
+    service = SilentNameService(tmp_path)
+    idle = load_as(gpus, 0, 0, BOB)
+    silent = f'mount -t tmpfs tmpfs /run && mkdir /run/nscd && mount --bind "{tmp_path}" /run/nscd && exec "$@"'
+    watch = gpus.start("unshare", "-m", "sh", "-c", silent, "sh", gpus.binary, "watch", *QUICK, "--idle", "util < 1 for 700ms",
+                       "--per", "job", "--do", "end")
+    assert idle.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert f"of {BOB}" in said and service.pids and watch.pid not in service.pids, (said, service.pids, watch.pid)
+    service.socket.close()
 
 
 def as_user(uid):
