@@ -57,7 +57,7 @@ struct FillCommand : FillCommandOptions {
 void describe_options(CommandLine& line, FillCommand& command) {
   line.usage("[options] -- CMD [ARGUMENT…] | [options] FILE | --status [--json]");
   line.arguments("FILE", command.file, "a TOML file with one or more fillers, in place of CMD");
-  line.option(shared::kGpus, command.gpus, "which GPUs");
+  line.option(shared::kGpus, command.gpus, "which GPUs", "those of the first GPU's vendor");
   line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
   line.option(shared::kIdle, command.idle,
               "that must hold before a GPU is filled, or a time: the default rule for so long");
@@ -117,7 +117,8 @@ int check(const FillSettings& settings, const std::string& name) {
   std::string text;
   for (const FillerSettings& filler : settings.fillers)
     text += fmt::format("{}: {} on {} {}, yields by {}\n", printable(filler.name), printable(filler.command[0]),
-                        filler.per_gpu ? "each of GPUs" : "GPUs", printable(filler.gpus), to_string(filler.yield));
+                        filler.per_gpu ? "each of GPUs" : "GPUs",
+                        filler.gpus.empty() ? "of one vendor" : printable(filler.gpus), to_string(filler.yield));
   fmt::print("{}: {} filler{}, free means {}\n{}", printable(name), settings.fillers.size(),
              settings.fillers.size() == 1 ? "" : "s", to_text(settings.idle), text);
   return missing.empty() ? 0 : kExitUsage;

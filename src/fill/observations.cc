@@ -32,6 +32,10 @@ bool has_parts(const Inventory& inventory, std::size_t place) {
          inventory.devices[place].kind == DeviceKind::gpu;
 }
 
+bool is_of_another_vendor(const Inventory& inventory, std::size_t place) {
+  return inventory.devices[place].runtime() != inventory.devices.front().runtime();
+}
+
 // ROCm opens the render nodes of all GPUs; KFD tells on which of them a process is.
 bool is_elsewhere(const Snapshot& snapshot, std::size_t place, pid_t pid) {
   const Reading& reading = snapshot.readings[place];
@@ -212,7 +216,8 @@ bool is_ignored_on(const FillSettings& settings, const Device& device, pid_t pid
 }
 
 Result<std::vector<std::size_t>> gpus_of(const FillerSettings& filler, const Inventory& inventory) {
-  if (filler.absent_left_out && filler.gpus != "all") {
+  const bool all = filler.gpus == "all" || filler.gpus.empty();
+  if (filler.absent_left_out && !all) {
     std::vector<std::size_t> there;
     for (const std::string_view one : split(filler.gpus, ','))
       if (const auto found = select_devices(one, inventory))
@@ -220,9 +225,11 @@ Result<std::vector<std::size_t>> gpus_of(const FillerSettings& filler, const Inv
                              [&](std::size_t place) { return std::ranges::count(there, place) == 0; });
     return there;
   }
-  std::vector<std::size_t> places = TRY(select_devices(filler.gpus, inventory));
-  if (filler.gpus != "all") return places;
-  std::erase_if(places, [&](std::size_t place) { return has_parts(inventory, place); });
+  std::vector<std::size_t> places = TRY(select_devices(all ? "all" : filler.gpus, inventory));
+  if (!all) return places;
+  std::erase_if(places, [&](std::size_t place) {
+    return has_parts(inventory, place) || (filler.gpus.empty() && is_of_another_vendor(inventory, place));
+  });
   return places;
 }
 
@@ -241,6 +248,15 @@ Result<std::vector<FillUnit>> units_of(const std::vector<FillerSettings>& filler
     if (!fillers[i].per_gpu && !all.gpus.empty()) units.push_back(std::move(all));
   }
   return units;
+}
+
+std::string left_out(const std::vector<FillerSettings>& fillers, const Inventory& inventory) {
+  std::vector<Device> others;
+  for (std::size_t place = 0; place < inventory.devices.size(); ++place)
+    if (is_of_another_vendor(inventory, place)) others.push_back(inventory.devices[place]);
+  if (others.empty() || std::ranges::none_of(fillers, [](const auto& one) { return one.gpus.empty(); })) return {};
+  return fmt::format("{}: left out, since a filler has GPUs of one vendor ({}) unless it is told others (gpus)",
+                     labels(others), to_string(inventory.devices.front().runtime()));
 }
 
 }  // namespace lull

@@ -66,10 +66,12 @@ std::vector<Metric> metrics_of(const FillSettings& settings);
 // Whether this program may have this GPU open, and not every one.
 bool is_ignored_on(const FillSettings& settings, const Device& device, pid_t pid);
 
-// The places of the GPUs that this filler is meant for: those of its list, and of one that is cut into MIG devices
-// these instead of the whole.
+// The places of the GPUs that this filler is meant for: those of its list, or of the first GPU's vendor, since hardly
+// any program uses two; and of one that is cut into MIG devices these instead of the whole.
 Result<std::vector<std::size_t>> gpus_of(const FillerSettings& filler, const Inventory& inventory);
 // Its units: one on all of them, or one for each.
 Result<std::vector<FillUnit>> units_of(const std::vector<FillerSettings>& fillers, const Inventory& inventory);
+// For a person: the GPUs of other vendors, which no filler has that was told none. Empty: there are none.
+std::string left_out(const std::vector<FillerSettings>& fillers, const Inventory& inventory);
 
 }  // namespace lull

@@ -356,6 +356,24 @@ TEST(FillUnits, AllAreThoseThatAreNotSplit) {
   EXPECT_EQ((*units)[0].gpus, std::vector<DeviceId>{{"GPU-1"}});
 }
 
+TEST(FillUnits, OneVendorUnlessOthersAreNamed) {
+  const auto inventory = gpus_for_test(3);
+  inventory->devices[1].vendor = Vendor::amd;
+  inventory->devices[2].vendor = Vendor::tegra;
+  FillerSettings filler;
+  filler.per_gpu = true;
+  auto units = units_of({filler}, *inventory);
+  ASSERT_EQ(units->size(), 2U);
+  EXPECT_EQ((*units)[1].gpus, std::vector<DeviceId>{{"GPU-2"}}) << "a Jetson's runtime is NVIDIA's";
+  EXPECT_EQ(left_out({filler}, *inventory),
+            "GPU 1: left out, since a filler has GPUs of one vendor (nvidia) unless it is told others (gpus)");
+  for (const char* named : {"all", "0-2"}) {
+    filler.gpus = named;
+    EXPECT_EQ(units_of({filler}, *inventory)->size(), 3U) << named;
+    EXPECT_EQ(left_out({filler}, *inventory), "");
+  }
+}
+
 TEST(FillUnits, GpusThatAreNotThereAreAMistakeUnlessTheyMayBeAbsent) {
   const auto inventory = gpus_for_test(2);
   FillerSettings filler;

@@ -51,7 +51,6 @@ Result<std::vector<std::string>> command(const Reader& reader, const Node& node)
 }
 
 Result<std::string> gpus(const Reader& reader, const Node& node) {
-  if (node.kind == Node::Kind::text) return reader.text(node, "gpus");
   std::string list;
   const auto add = [&](const Node& one) -> Result<> {
     if (one.kind == Node::Kind::text) {
@@ -64,12 +63,8 @@ Result<std::string> gpus(const Reader& reader, const Node& node) {
     list += fmt::format("{}{:.0f}", list.empty() ? "" : ",", one.number);
     return {};
   };
-  if (node.kind != Node::Kind::list) {
-    TRY(add(node));
-    return list;
-  }
-  for (const Node& one : node.list) TRY(add(one));
-  if (list.empty()) return reader.refuse(node, "gpus is an empty list: leave it out for all of them");
+  for (const Node& one : node.kind == Node::Kind::list ? node.list : std::vector<Node>{node}) TRY(add(one));
+  if (list.empty()) return reader.refuse(node, "gpus names none: leave it out for those of the first GPU's vendor");
   return list;
 }
 

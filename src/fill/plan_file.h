@@ -24,7 +24,7 @@ std::vector<std::string> obstacles(const FillSettings& settings);
 
 // One filler as a command line tells it, each value as it was written, and the settings that come of it.
 struct FillCommandOptions {
-  std::string gpus = "all";
+  std::string gpus;
   bool per_gpu = false;
   std::string idle = kDefaultIdle;
   std::string every = "1s";

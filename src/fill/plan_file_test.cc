@@ -103,7 +103,7 @@ TEST(PlanFile, MistakesNameTheirPlaceAndWhatWouldBeRight) {
        "fill.toml:3:9: yield: 'no': confirm, stop, pause or park would be right"},
       {"[[filler]]\ncommand = \"x\"\nnice = 40\n", "fill.toml:3:8: nice is 40: -20 to 19 would be right"},
       {"[[filler]]\ncommand = \"x\"\nio_class = \"fast\"\n", "fill.toml:3:12: io_class is 'fast'"},
-      {"[[filler]]\ncommand = \"x\"\ngpus = []\n", "fill.toml:3:8: gpus is an empty list"},
+      {"[[filler]]\ncommand = \"x\"\ngpus = []\n", "fill.toml:3:8: gpus names none"},
       {"[[filler]]\ncommand = \"x\"\ngpus = [-1]\n", "gpus is a number such as 0"},
       {"[[filler]]\ncommand = \"x\"\nsignal = \"NIX\"\n", "fill.toml:3:10: signal: "},
       {"[[filler]]\ncommand = \"x\"\nname = \"a\"\n[[filler]]\ncommand = \"x\"\nname = \"a\"\n",

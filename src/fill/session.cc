@@ -522,6 +522,8 @@ void FillSession::look_at_inventory(const Snapshot& snapshot) {
   inventory_ = snapshot.inventory;
   for (const std::string& text : inventory_->warnings())
     if (warned_.insert(text).second) sink_.note(Level::warning, "gpus", text);
+  if (std::string text = left_out(settings_.fillers, *inventory_); !text.empty() && warned_.insert(text).second)
+    sink_.note(Level::note, "gpus", text);
   auto units = units_of(settings_.fillers, *inventory_);
   if (!units) return sink_.note(Level::warning, "gpus", units.error().message());
   watch_opens(*inventory_);

@@ -579,6 +579,14 @@ TEST_F(FillSessionTest, TheEnvironmentOfAnAmdGpuIsRocms) {
   EXPECT_EQ(*read_file(tree_.at("env")), "none 1,0 0,1\n") << "their UUIDs are none of ROCm's";
 }
 
+TEST_F(FillSessionTest, AGpuOfAnotherVendorIsNotFilledUnlessItIsNamed) {
+  settings_.fillers[0].per_gpu = true;
+  begin(2);
+  world_->inventory->devices[1].vendor = Vendor::intel;
+  run({saw("gpus: GPU 1: left out"), saw("started work")});
+  EXPECT_EQ(told_.count("started"), 1U);
+}
+
 TEST_F(FillSessionTest, AGpuWhoseOrderIsNotKnownIsNotFilled) {
   begin(1);
   world_->inventory->devices[0].vendor = Vendor::amd;

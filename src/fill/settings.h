@@ -30,7 +30,7 @@ enum class IoClass : std::uint8_t { unchanged, best_effort, idle };
 struct FillerSettings {
   std::string name = "filler";
   std::vector<std::string> command;
-  std::string gpus = "all";      // as --gpus takes it
+  std::string gpus;              // as --gpus takes it; empty: those of the first GPU's vendor
   bool absent_left_out = false;  // those of them that are not there are no mistake
   bool per_gpu = false;          // one for each of them; else one on all of them at once
   int priority = 0;              // greater goes first

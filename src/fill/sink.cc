@@ -11,7 +11,7 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "sense/select.h"
+#include "fill/observations.h"
 
 namespace lull {
 
@@ -113,7 +113,7 @@ std::string details(const FillEvent& event) {
 void FillConsole::began(const FillSettings& settings, OpenWay way, const Inventory& inventory) {
   std::set<std::size_t> theirs;
   for (const FillerSettings& filler : settings.fillers)
-    if (const auto some = select_devices(filler.gpus, inventory)) theirs.insert(some->begin(), some->end());
+    if (const auto some = gpus_of(filler, inventory)) theirs.insert(some->begin(), some->end());
   std::vector<std::string> labels;
   for (const std::size_t device : theirs) labels.push_back(inventory.devices[device].label());
   logger_.say(

@@ -137,6 +137,13 @@ bool Inventory::several_vendors() const {
   return std::ranges::any_of(devices, [&](const Device& device) { return device.vendor != devices.front().vendor; });
 }
 
+std::vector<std::size_t> Inventory::places_of(Vendor runtime) const {
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    if (devices[i].runtime() == runtime) places.push_back(i);
+  return places;
+}
+
 std::size_t Inventory::card_of(std::size_t place) const {
   while (place > 0 && devices[place].kind == DeviceKind::mig) --place;
   return place;
@@ -156,6 +163,8 @@ const Reading* Snapshot::find(const DeviceId& id) const {
 std::string Device::label() const {
   return kind == DeviceKind::mig ? fmt::format("{}:{}", index, mig_index) : fmt::format("{}", index);
 }
+
+Vendor Device::runtime() const { return vendor == Vendor::tegra ? Vendor::nvidia : vendor; }
 
 std::string Device::vendor_label() const { return fmt::format("{}:{}", to_string(vendor), vendor_index); }
 

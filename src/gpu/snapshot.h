@@ -112,6 +112,7 @@ struct Device {
   bool has_own_uuid() const { return !uuid.empty() && !shares_uuid; }
   std::string label() const;         // "3", or "3:1" for the second MIG device of GPU 3
   std::string vendor_label() const;  // "amd:0"
+  Vendor runtime() const;            // that a program needs for it: a Jetson's is NVIDIA's
 };
 std::string labels(const std::vector<Device>& devices);  // "GPU 3", "GPUs 0, 3:1"
 
@@ -120,6 +121,7 @@ struct Inventory {
   std::optional<std::size_t> place_of(const DeviceId& id) const;
   std::size_t card_of(std::size_t place) const;  // a MIG device is a part of it, and shares its device file
   bool several_vendors() const;
+  std::vector<std::size_t> places_of(Vendor runtime) const;
   std::string driver_version;
   std::string library;                  // the path that was loaded
   std::vector<std::string> notes = {};  // files of lull's own that were ignored, for a person

@@ -235,6 +235,9 @@ TEST_F(Contexts, AmdAndIntelGpusAreGivenByTheirOwnVariables) {
       "4");
   EXPECT_EQ(given({.cuda_visible_devices = "0", .rocr_visible_devices = "1"}), "01");
   EXPECT_EQ(given({.cuda_visible_devices = "-1", .rocr_visible_devices = "1"}), "1");
+  ScopeFinder leased(
+      {.environment = {.variables = {.cuda_visible_devices = "", .rocr_visible_devices = "0"}}, .is_ours = is_ours});
+  EXPECT_EQ(leased.find(idle).why, "ROCR_VISIBLE_DEVICES") << "who hides a vendor's GPUs gives none";
 }
 
 TEST_F(Contexts, AnUncertainOrderTakesAllUntilContextsSettleIt) {

@@ -274,7 +274,10 @@ void ScopeFinder::set_environment(JobEnvironment environment) {
 // What the variables of all vendors give together: a job may use several.
 ScopeFinder::Given ScopeFinder::by_variable() {
   Given given;
-  for (const VisibleOf& one : visible_by_variables(options_.environment.variables, *inventory_)) {
+  std::vector<VisibleOf> all = visible_by_variables(options_.environment.variables, *inventory_);
+  const auto gives_none = [](const VisibleOf& one) { return one.visible.devices.empty(); };
+  if (!std::ranges::all_of(all, gives_none)) std::erase_if(all, gives_none);
+  for (const VisibleOf& one : all) {
     const Visible& visible = one.visible;
     const bool uncertain = !visible.certain && !visible.order_certain;
     add_missing(given.devices, devices_at(*inventory_, visible.devices));
@@ -287,7 +290,6 @@ ScopeFinder::Given ScopeFinder::by_variable() {
     if (!visible.devices.empty() && !visible.note.empty())
       note(visible.note + (uncertain ? "; all that may be meant are watched" : ""));
   }
-  if (!given.devices.empty()) given.none.clear();
   return given;
 }
 

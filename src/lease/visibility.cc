@@ -133,15 +133,20 @@ Result<Visibility> visibility(const Inventory& inventory, std::span<const std::s
     const Device& device = inventory.devices[position];
     (device.vendor == Vendor::amd ? amd : device.vendor == Vendor::intel ? intel : nvidia).push_back(device);
   }
+  const auto is_there = [&](Vendor vendor) { return !inventory.places_of(vendor).empty(); };
   Visibility all;
   if (!nvidia.empty()) {
     all.set.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
     all.set.emplace_back("CUDA_VISIBLE_DEVICES", names_of(nvidia, uuid));
+  } else if (is_there(Vendor::nvidia)) {
+    all.set.emplace_back("CUDA_VISIBLE_DEVICES", "");
+  } else if (!amd.empty()) {
+    all.removed.emplace_back("CUDA_VISIBLE_DEVICES");
   }
-  if (!amd.empty()) {
+  if (!amd.empty())
     TRY(add_amd(amd, all));
-    if (nvidia.empty()) all.removed.emplace_back("CUDA_VISIBLE_DEVICES");
-  }
+  else if (is_there(Vendor::amd))
+    all.set.emplace_back("ROCR_VISIBLE_DEVICES", "");
   if (!intel.empty()) TRY(add_intel(intel, inventory, root, environment, all));
   return all;
 }

@@ -7,6 +7,9 @@
 //           HIP reads as well, are removed.
 //   Intel   ZE_AFFINITY_MASK, whose numbers are those of whole GPUs in the order of the PCI bus with
 //           ZE_FLAT_DEVICE_HIERARCHY=COMPOSITE and ZE_ENABLE_PCI_ID_DEVICE_ORDER=1.
+//
+// Of a vendor that has GPUs here and none of them was picked, its variable is empty: a runtime that is told nothing
+// takes its first GPU. Level Zero cannot be told so, since an empty mask leaves all.
 
 #include <cstddef>
 #include <functional>

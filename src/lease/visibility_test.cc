@@ -134,6 +134,25 @@ TEST_F(VisibilityTest, OfTwoVendorsThatWereNamedEachHasItsOwn) {
   EXPECT_EQ(of()->removed, Names{"GPU_DEVICE_ORDINAL"}) << "HIP reads its own variable first";
 }
 
+// A runtime that is told nothing takes its vendor's first GPU, which is somebody else's.
+TEST_F(VisibilityTest, GpusOfVendorsThatWereNotPickedAreHidden) {
+  add(Vendor::amd, 0);
+  add(Vendor::intel, 1);
+  picked_ = {1};
+  EXPECT_EQ(of()->set, (Variables{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                  {"CUDA_VISIBLE_DEVICES", "1"},
+                                  {"ROCR_VISIBLE_DEVICES", ""}}))
+      << "Level Zero takes an empty mask for all";
+  picked_ = {3};
+  EXPECT_EQ(of()->set, (Variables{{"CUDA_VISIBLE_DEVICES", ""},
+                                  {"ROCR_VISIBLE_DEVICES", "GPU-5d1f000000000000"},
+                                  {"HIP_VISIBLE_DEVICES", "0"}}));
+  EXPECT_EQ(of()->removed, Names{"GPU_DEVICE_ORDINAL"});
+  picked_ = {4};
+  EXPECT_EQ(of()->set[0], (std::pair<std::string, std::string>{"CUDA_VISIBLE_DEVICES", ""}));
+  EXPECT_EQ(of()->set[1], (std::pair<std::string, std::string>{"ROCR_VISIBLE_DEVICES", ""}));
+}
+
 TEST_F(VisibilityTest, AUuidThatTwoGpusHaveIsNotUsed) {
   for (unsigned i = 0; i < 2; ++i) {
     inventory_.devices[i].uuid = "GPU-a";

@@ -95,6 +95,9 @@ TEST_F(RuntimeVisible, AnUnknownOrderMayMeanAll) {
   }
   for (Device& device : inventory_.devices) device.kfd_rank.reset();
   EXPECT_EQ(one().devices, (Places{0, 1, 2, 3}));
+  variables_ = {.rocr_visible_devices = ""};
+  EXPECT_EQ(one().devices, Places{}) << "in any order";
+  EXPECT_TRUE(one().certain);
 }
 
 TEST_F(RuntimeVisible, CudaMeansNvidiaGpusAloneWhereThereAreSome) {

@@ -149,17 +149,6 @@ Result<Positions> select_one(std::string_view entry, const Inventory& inventory)
                   printable(entry)));
 }
 
-bool is_nvidia(const Device& device) { return device.vendor == Vendor::nvidia || device.vendor == Vendor::tegra; }
-
-std::vector<std::size_t> places_of(const Inventory& inventory, Vendor vendor) {
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < inventory.devices.size(); ++i)
-    if (const Device& device = inventory.devices[i];
-        vendor == Vendor::nvidia ? is_nvidia(device) : device.vendor == vendor)
-      places.push_back(i);
-  return places;
-}
-
 bool is_set(const std::optional<std::string>& variable) { return variable && !variable->empty(); }
 
 // ---- CUDA
@@ -167,7 +156,7 @@ bool is_set(const std::optional<std::string>& variable) { return variable && !va
 Visible visible_to_cuda(const RuntimeVariables& variables, const Inventory& inventory,
                         const std::vector<std::size_t>& places) {
   Inventory own = inventory;
-  std::erase_if(own.devices, [](const Device& device) { return !is_nvidia(device); });
+  std::erase_if(own.devices, [](const Device& device) { return device.runtime() != Vendor::nvidia; });
   Visible visible = visible_devices(variables.cuda_visible_devices, variables.cuda_device_order, own);
   for (std::size_t& place : visible.devices) place = places[place];
   return visible;
@@ -225,6 +214,7 @@ std::vector<std::size_t> by_hip(std::string_view value, const std::vector<std::s
 Visible visible_to_rocm(const RuntimeVariables& variables, const Inventory& inventory,
                         const std::vector<std::size_t>& places, const std::optional<std::string>& counted) {
   Visible visible;
+  if (variables.rocr_visible_devices && trim(*variables.rocr_visible_devices).empty()) return visible;  // in any order
   std::vector<std::size_t> ranked;
   for (const std::size_t place : places)
     if (inventory.devices[place].kfd_rank) ranked.push_back(place);
@@ -521,9 +511,9 @@ RuntimeVariables RuntimeVariables::of_this_process() {
 
 std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, const Inventory& inventory) {
   std::vector<VisibleOf> all;
-  const auto nvidia = places_of(inventory, Vendor::nvidia);
-  const auto amd = places_of(inventory, Vendor::amd);
-  const auto intel = places_of(inventory, Vendor::intel);
+  const auto nvidia = inventory.places_of(Vendor::nvidia);
+  const auto amd = inventory.places_of(Vendor::amd);
+  const auto intel = inventory.places_of(Vendor::intel);
   if (variables.cuda_visible_devices && !nvidia.empty()) {
     Visible visible = visible_to_cuda(variables, inventory, nvidia);
     std::string none = why_none_is_visible(visible, variables.cuda_visible_devices);

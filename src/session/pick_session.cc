@@ -64,19 +64,16 @@ void SensedPickWorld::sample(Snapshot& into) {
 // A lease is of one vendor's GPUs, unless others are named: hardly any program uses two, and one that is made for the
 // first finds nothing on another's.
 Result<std::vector<std::size_t>> SensedPickWorld::scope(const Inventory& inventory, const PickSettings& settings) {
-  const auto vendor_of = [](const Device& device) {
-    return device.vendor == Vendor::tegra ? Vendor::nvidia : device.vendor;
-  };
   std::optional<Vendor> vendor = settings.vendor;
   std::vector<std::size_t> places;
   if (!settings.gpus.empty()) {
     places = TRY(select_devices(settings.gpus, inventory));
   } else {
-    if (!vendor && !inventory.devices.empty()) vendor = vendor_of(inventory.devices.front());
+    if (!vendor && !inventory.devices.empty()) vendor = inventory.devices.front().runtime();
     for (std::size_t i = 0; i < inventory.devices.size(); ++i) places.push_back(i);
   }
   const bool named = !places.empty();
-  if (vendor) std::erase_if(places, [&](std::size_t place) { return vendor_of(inventory.devices[place]) != *vendor; });
+  if (vendor) std::erase_if(places, [&](std::size_t place) { return inventory.devices[place].runtime() != *vendor; });
   if (named && places.empty() && settings.vendor && settings.keep_to_visible)
     return fail(fmt::format("--vendor {}: there is no such GPU {}", to_string(*vendor),
                             settings.gpus.empty() ? "in this machine" : "among those of --gpus"));

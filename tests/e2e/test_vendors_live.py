@@ -220,8 +220,9 @@ def test_pick_sets_what_each_runtime_reads(sim):
     gpus = gpus_of(machine)
     stray = {"CUDA_VISIBLE_DEVICES": "1", "GPU_DEVICE_ORDINAL": "1", "HIP_VISIBLE_DEVICES": "1"}
     assert environment_of(machine, "--gpus", "amd:1", env=stray) == {
-        "ROCR_VISIBLE_DEVICES": gpus[2]["uuid"], "HIP_VISIBLE_DEVICES": "0"}
+        "CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": gpus[2]["uuid"], "HIP_VISIBLE_DEVICES": "0"}
     assert environment_of(machine, "--vendor", "intel", "--util", "50") == {
+        "CUDA_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "",
         "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE", "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1", "ZE_AFFINITY_MASK": "0"}
     assert environment_of(machine)["CUDA_VISIBLE_DEVICES"] == "0"
     done = machine.lull("pick", "--vendor", "intel", "--util", "any", "--", "true", env={"ZE_FLAT_DEVICE_HIERARCHY": "FLAT"})
