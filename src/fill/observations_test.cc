@@ -332,7 +332,7 @@ TEST_F(ObservationsTest, WaitersThatCanTakeAGpuAreCounted) {
 
 TEST_F(ObservationsTest, WhatIsReadIsWhatTheSettingsNeed) {
   const auto wants = [&](Metric metric) { return std::ranges::count(metrics_of(settings_), metric) > 0; };
-  for (const Metric metric : {Metric::util, Metric::mem_used, Metric::mem_free, Metric::mem_total, Metric::procs})
+  for (const Metric metric : {Metric::util, Metric::mem_used, Metric::mem_free, Metric::mem_total})
     EXPECT_TRUE(wants(metric));
   EXPECT_FALSE(wants(Metric::temp));
   settings_.fillers.resize(2);

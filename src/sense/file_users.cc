@@ -74,8 +74,9 @@ void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu,
   };
   prove(processes_, !hidden_);
   const std::size_t kfd_processes = processes_.size();
-  const bool draws = reading.display_active == true || (needs.all_lists && !(needs.if_unexplained && explain(reading)));
-  if (kfd_gpu && !draws) {
+  const bool looks = reading.display_active == true || needs.all_clients ||
+                     (needs.all_lists && !(needs.if_unexplained && explain(reading)));
+  if (kfd_gpu && !looks) {
     missing_ = Absence::not_asked;
   } else if (device.render_minor && !device.pci.empty()) {
     const DrmUse use =
@@ -106,7 +107,7 @@ void FileUsers::sample(const Device& device, std::optional<std::uint32_t> kfd_gp
   reading.processes = processes_;
   const bool complete = kfd_gpu ? !hidden_ : !hidden_ && missing_ == Absence::none;
   reading.processes_hidden = !complete;
-  if (complete)
+  if (complete && (missing_ == Absence::none || !needs.all_clients))
     reading.set(Metric::procs, static_cast<double>(std::ranges::count_if(processes_, &GpuProcess::compute)));
   else
     reading.miss(Metric::procs, hidden_ ? Absence::hidden : missing_);

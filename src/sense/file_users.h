@@ -28,7 +28,8 @@ class FileUsers {
   // serves for needs.lists_every. To be called after all else is read.
   //
   // KFD lists the compute processes of all users. DRM clients are known only where every process can be looked at: an
-  // AMD GPU without that still has its compute processes, an Intel GPU has then no list that is complete.
+  // AMD GPU without that still has its compute processes (`procs` is then unknown with needs.all_clients), an Intel GPU
+  // has then no list that is complete.
   void sample(const Device& device, std::optional<std::uint32_t> kfd_gpu, const Needs& needs, Instant now,
               Reading& reading);
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sense/file_tree_test.h"
+#include "sense/sampler_options.h"
 
 namespace lull {
 namespace {
@@ -282,6 +283,25 @@ TEST_F(FileUsersTest, WhoDrawsIsLookedForOnlyWhereThatIsWanted) {
   users_->sample(device_, 11, needs_, clock_.now(), reading);
   EXPECT_EQ(reading.processes->size(), 1U);
   EXPECT_EQ(sample_intel()[Metric::procs], 1) << "there is no other list";
+}
+
+TEST_F(FileUsersTest, ARuleOnProcessesCountsWhoComputesWithoutRocmOrGetsNoNumber) {
+  tree_.write("sys/class/kfd/kfd/proc/1/vram_11", "0\n");
+  make(10, {"dri/renderD128"});
+  info(10, 3, client(1, "drm-engine-compute:\t5 ns\n"));  // Vulkan
+  SamplerOptions options;
+  options.want_only(std::array{Metric::procs});
+  needs_ = options.needs();
+  needs_.lists_every = Duration::zero();
+  EXPECT_EQ(sample()[Metric::procs], 1);
+  make(11, {});
+  std::filesystem::remove_all(tree_.at("proc/11/fd"));
+  tree_.write("proc/11/fd", "");  // cannot be looked at
+  const Reading reading = sample();
+  EXPECT_EQ(reading.why_missing(Metric::procs), Absence::no_permission);
+  EXPECT_FALSE(reading.processes_hidden) << "KFD has told of all that it knows";
+  tree_.write("sys/module/amdgpu/refcnt", "0\n");
+  EXPECT_EQ(sample()[Metric::procs], 0);
 }
 
 TEST_F(FileUsersTest, OnACardThatCannotDrawOthersAreLookedForWhereSomethingIsUnexplained) {

@@ -20,7 +20,7 @@ void SamplerOptions::want_only(std::span<const Metric> metrics) {
   details = any(kDetailMetrics);
   shares = any(std::array{Metric::job_util});
   counters = any(kCounterMetrics);
-  processes = any(std::array{Metric::procs});
+  processes = all_clients = any(std::array{Metric::procs});
   pcie = any(std::array{Metric::pcie});
   openers = any(std::array{Metric::openers});
   learned = std::ranges::any_of(metrics, is_learned);

@@ -28,6 +28,9 @@ struct Needs {
   // With all_lists: on a card that cannot draw, only where it has more memory or work than its compute processes
   // explain.
   bool if_unexplained = false;
+  // With processes: who uses a GPU of AMD without computing by ROCm counts for `procs` as well, and where not all of
+  // them can be seen it is unknown. For rules on it.
+  bool all_clients = false;
   bool pcie = false;         // a real driver takes 20 ms for each direction
   bool counters = false;     // the chip's own; a MIG device has its utilisation from them in any case
   bool shares = false;       // what each process did; with processes, and lists of now

@@ -321,7 +321,8 @@ bool code(Codec& codec, typename Codec::template Ref<SamplerOptions> options) {
   for (auto* flag :
        {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists, &options.pcie,
         &options.counters, &options.shares, &options.once, &options.idle_before, &options.process_info,
-        &options.openers, &options.topology, &options.nvidia_only, &options.if_unexplained})
+        &options.openers, &options.topology, &options.nvidia_only, &options.if_unexplained,
+        &options.all_clients})
     if (!codec.value(*flag)) return false;
   for (auto* time : {&options.lists_every, &options.deadline, &options.release_after})
     if (!codec.value(*time)) return false;
