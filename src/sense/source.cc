@@ -92,10 +92,12 @@ void forget_moments(Reading& reading) {
 void SleepCover::apply(Answer& answer) {
   const bool sleeps = answer.gpu.asleep;
   const std::int64_t awake = answer.gpu.awake_ms;
-  const std::int64_t before = std::exchange(awake_ms_, awake);
+  const std::int64_t known = awake_ms_;
+  if (awake >= 0) awake_ms_ = awake;
   const std::optional<bool> slept_before = std::exchange(slept_, sleeps);
+  // A count that was told and cannot be read now may be another by now.
   const bool may_have_worked =
-      sleeps ? slept_before == false || (before >= 0 && awake >= 0 && before != awake)
+      sleeps ? slept_before == false || (known >= 0 && awake != known)
              : slept_before == true && answer.gpu.util_coverage < kCoveredEnough;  // a moment stands for no time before
   if (may_have_worked) not_covered(answer);
 }

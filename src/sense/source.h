@@ -139,7 +139,7 @@ class SleepCover {
 
  private:
   std::optional<bool> slept_;  // at the sample before
-  std::int64_t awake_ms_ = -1;
+  std::int64_t awake_ms_ = -1;  // the last that was told
 };
 
 }  // namespace lull

@@ -71,10 +71,26 @@ TEST(SleepCover, OnlyWhatSleptSinceTheSampleBeforeIsIdleForSure) {
   awake.gpu.set(Metric::util, 50);
   EXPECT_EQ(util(awake), Absence::not_covered) << "it woke in between, and a moment is all that is known";
   EXPECT_EQ(util(awake), Absence::none);
-  EXPECT_EQ(util(asleep_with(-1)), Absence::not_covered) << "it fell asleep in between";
-  EXPECT_EQ(util(asleep_with(-1)), Absence::none) << "a kernel that does not count";
+  EXPECT_EQ(util(asleep_with(2000)), Absence::not_covered) << "it fell asleep in between";
   awake.gpu.util_coverage = 1;
   EXPECT_EQ(util(awake), Absence::none) << "the driver has a mean of the whole time";
+  cover = SleepCover();
+  EXPECT_EQ(util(asleep_with(-1)), Absence::none);
+  EXPECT_EQ(util(asleep_with(-1)), Absence::none) << "a kernel that does not count";
+}
+
+TEST(SleepCover, ACountThatOnceCannotBeReadHidesNoWork) {
+  SleepCover cover;
+  const auto util = [&](std::int64_t awake_ms) {
+    Answer answer = asleep_with(awake_ms);
+    cover.apply(answer);
+    return answer.gpu.why_missing(Metric::util);
+  };
+  EXPECT_EQ(util(1000), Absence::none);
+  EXPECT_EQ(util(-1), Absence::not_covered) << "it may have worked";
+  EXPECT_EQ(util(1700), Absence::not_covered) << "it has";
+  EXPECT_EQ(util(-1), Absence::not_covered);
+  EXPECT_EQ(util(1700), Absence::none) << "it slept all the time";
 }
 
 TEST(Sleepers, TellHowLongACardWasAwake) {
