@@ -208,7 +208,7 @@ void Judge::fill(const Snapshot& snapshot, const Facts& job, const Facts& machin
     const std::size_t place = of_gpus_ ? places_[lane] : kNowhere;
     const Reading* reading = place < snapshot.readings.size() ? &snapshot.readings[place] : nullptr;
     present_[lane] = 0;
-    const bool spins = policy_.idle.for_hangs && reading != nullptr && inventory_->devices[place].rdna;
+    const bool spins = policy_.idle.for_hangs && reading != nullptr && inventory_->devices[place].idle_looks_hung;
     for (std::size_t s = 0; s < signals_.size(); ++s) {
       switch (info(signals_[s]).of) {
         case Of::gpu:

@@ -125,7 +125,7 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
   const double util = reading[Metric::util];
   const double watts = reading[Metric::power];
   reading.effort_newest = {};
-  reading.watts_per_percent = device.rdna ? kUnknown : learner.watts_per_percent(util);
+  reading.watts_per_percent = device.idle_looks_hung ? kUnknown : learner.watts_per_percent(util);
   const Metric missing = std::isnan(watts) ? Metric::power : Metric::util;
   if (std::isnan(util) || std::isnan(watts)) {
     for (const Metric metric : {Metric::effort, Metric::learned, Metric::idle_power})
@@ -135,7 +135,7 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
       std::isnan(value) ? reading.miss(metric, why) : reading.set(metric, value);
     };
     put(Metric::idle_power, learner.idle_watts(), Absence::not_learned);
-    if (device.rdna) {  // where an idle program may read 100 %
+    if (device.idle_looks_hung) {  // where an idle program may read 100 %
       reading.miss(Metric::effort, Absence::looks_hung);
       reading.miss(Metric::learned, Absence::looks_hung);
     } else {
@@ -154,7 +154,7 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
   learner.see(at, reading.asleep ? kUnknown : util, watts, reading[Metric::power_limit]);
 }
 
-Block LearnedColumns::add(PowerLearner& learner, const Block& block, bool rdna) {
+Block LearnedColumns::add(PowerLearner& learner, const Block& block, bool looks_hung) {
   const auto value = [](std::span<const float> column, std::size_t i) {
     return column.empty() ? kUnknown : static_cast<double>(column[i]);
   };
@@ -165,8 +165,8 @@ Block LearnedColumns::add(PowerLearner& learner, const Block& block, bool rdna) 
     const double percent = value(util, i);
     const double watts = value(power, i);
     const bool known = plausible(Metric::util, percent) && plausible(Metric::power, watts);
-    columns_[0][i] = known && !rdna ? static_cast<float>(learner.effort(percent, watts)) : kUnknownSample;
-    columns_[1][i] = known && !rdna ? static_cast<float>(learner.seconds(percent)) : kUnknownSample;
+    columns_[0][i] = known && !looks_hung ? static_cast<float>(learner.effort(percent, watts)) : kUnknownSample;
+    columns_[1][i] = known && !looks_hung ? static_cast<float>(learner.seconds(percent)) : kUnknownSample;
     columns_[2][i] = known ? static_cast<float>(learner.idle_watts()) : kUnknownSample;
     learner.see(block.at[i], percent, watts, value(limit, i));
   }

@@ -119,8 +119,8 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
 // The same for blocks: the columns of the learned signals, which last until the next block.
 class LearnedColumns {
  public:
-  // `rdna`: as Device::rdna.
-  Block add(PowerLearner& learner, const Block& block, bool rdna = false);
+  // `looks_hung`: as Device::idle_looks_hung.
+  Block add(PowerLearner& learner, const Block& block, bool looks_hung = false);
 
  private:
   std::array<std::array<float, kBlockSamples>, 3> columns_;

@@ -275,7 +275,7 @@ TEST(LearnTest, SaysWhyASignalIsMissing) {
 TEST(LearnTest, EffortIsUnknownOnRdna) {
   PowerLearner learner = learned_card().learner;
   Device device;
-  device.rdna = true;
+  device.idle_looks_hung = true;
   Reading reading;
   reading.set(Metric::util, 100);
   reading.set(Metric::power, 80);

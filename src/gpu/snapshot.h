@@ -100,7 +100,7 @@ struct Device {
   std::optional<unsigned> render_minor;      // N of /dev/dri/renderDN (AMD, Intel)
   std::optional<unsigned> kfd_rank;          // AMD: the place in the order that ROCR_VISIBLE_DEVICES counts in
   bool partition = false;                    // AMD: a part of a card that shares its unique_id with others (CPX)
-  bool rdna = false;                         // AMD: its own idle may look like a hang
+  bool idle_looks_hung = false;              // AMD's RDNA and Intel: 100 % busy at the power of rest may be idle
   Absence absence = Absence::none;           // lost before anything could be read of it
   bool without_uuid = false;                 // it has none, and its PCI address names it (Intel, some of AMD)
   bool shares_uuid = false;                  // another device of this machine has the same UUID

@@ -108,7 +108,7 @@ class Adding final : public trace::TraceSink {
   const ReportOptions& options_;
   std::vector<trace::Paced> gaps_;
   std::vector<std::pair<Metric, double>> hung_signals_;  // with the seconds not judged for want of it
-  double looks_hung_ = 0;                                // seconds of RDNA cards
+  double looks_hung_ = 0;                                // seconds of cards whose idle looks so
   trace::KnownHolders holders_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   EmptyLevels levels_;
@@ -369,7 +369,7 @@ ReportResult Adding::finish(trace::TraceReport report) {
       result.not_judged_since +=
           fmt::format("{}no {}", result.not_judged_since.empty() ? "" : ", ", signal_text(metric));
   if (looks_hung_ > 0)
-    result.not_judged_since += fmt::format("{}idle RDNA cards look hung", result.not_judged_since.empty() ? "" : ", ");
+    result.not_judged_since += fmt::format("{}idle RDNA and Intel cards look hung", result.not_judged_since.empty() ? "" : ", ");
   result.has_power = result.total.powered > 0;
   result.gap_seconds = gap_seconds_;
   result.first = first_.value_or(Instant{});

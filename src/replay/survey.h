@@ -69,7 +69,7 @@ class Learning final : public trace::TraceSink {
     next_.next_part();
   }
   void meet(const trace::Holders& holders) override { next_.meet(holders); }
-  void is_rdna(std::size_t gpu) override { at(gpu).rdna = true; }
+  void idle_looks_hung(std::size_t gpu) override { at(gpu).looks_hung = true; }
   void block(std::size_t gpu, const Block& block) override;
   void frames(std::span<const Block> gpus) override;
 
@@ -77,8 +77,8 @@ class Learning final : public trace::TraceSink {
   struct Gpu {
     PowerLearner learner;
     LearnedColumns columns;
-    bool rdna = false;
-    Block add(const Block& block) { return columns.add(learner, block, rdna); }
+    bool looks_hung = false;  // idle
+    Block add(const Block& block) { return columns.add(learner, block, looks_hung); }
   };
   Gpu& at(std::size_t gpu);
 

@@ -167,13 +167,26 @@ std::optional<Rule> rule_instead(const Rule& rule, bool rdna, const std::functio
   return other.result();
 }
 
-std::vector<std::string> rdna_notes(const Rule& rule, std::span<const Device> gpus, bool offer) {
+bool is_rdna(const Device& device) { return device.idle_looks_hung && device.vendor == Vendor::amd; }
+
+std::vector<std::string> card_notes(const Rule& rule, std::span<const Device> gpus, bool offer) {
   std::vector<Device> rdna;
-  std::ranges::copy_if(gpus, std::back_inserter(rdna), &Device::rdna);
-  if (rdna.empty()) return {};
+  std::vector<Device> others;
+  for (const Device& device : gpus)
+    if (device.idle_looks_hung) (is_rdna(device) ? rdna : others).push_back(device);
   const std::string which = labels(rdna) + (rdna.size() == 1 ? " is an RDNA card" : " are RDNA cards");
-  if (rule.for_hangs)
-    return {which + ", where a program that does nothing may read 100 % as a hang does: the rule `hung` is not used"};
+  if (rule.for_hangs) {
+    std::vector<std::string> notes;
+    if (!rdna.empty())
+      notes.push_back(which +
+                      ", where a program that does nothing may read 100 % as a hang does: the rule `hung` is not used");
+    if (!others.empty())
+      notes.push_back(labels(others) +
+                      ": `util` of Intel is an upper bound, which may be 100 % at rest as in a hang: the rule `hung` is "
+                      "not used");
+    return notes;
+  }
+  if (rdna.empty()) return {};
   if (std::ranges::any_of(rule.nodes, [](const Node& one) { return std::holds_alternative<Not>(one); })) return {};
   Fitting other(rule);
   std::string narrow;

@@ -54,34 +54,48 @@ TEST(Fitting, OnRdnaLittleUtilIsNotOfferedForWhatCannotBeRead) {
   EXPECT_EQ(instead("util < 1 for 30m", all, true), "") << "that it may never hold is another note";
   const Device card = [] {
     Device device;
-    device.rdna = true;
+    device.vendor = Vendor::amd;
+    device.idle_looks_hung = true;
     return device;
   }();
-  const auto note = rdna_notes(*parse_rule("pcie < 1MiB/s and util < 1 for 30m"), std::vector{card}, false);
+  const auto note = card_notes(*parse_rule("pcie < 1MiB/s and util < 1 for 30m"), std::vector{card}, false);
   ASSERT_EQ(note.size(), 1U);
   EXPECT_EQ(note[0].find("would do"), std::string::npos) << note[0];
 }
 
 TEST(Fitting, OnRdnaANarrowRuleOnUtilMayNeverHoldAndTheRuleForHangsIsNotUsed) {
   Device card;
-  card.rdna = true;
+  card.vendor = Vendor::amd;
+  card.idle_looks_hung = true;
   Device other;
   other.index = 1;
   const std::vector<Device> gpus = {card, other};
-  const auto notes = rdna_notes(*parse_rule("util < 1 for 30m"), gpus);
+  const auto notes = card_notes(*parse_rule("util < 1 for 30m"), gpus);
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("GPU 0 is an RDNA card"), std::string::npos) << notes[0];
   EXPECT_NE(notes[0].find("`power < 25% for 30m` would do"), std::string::npos) << notes[0];
-  const auto both = rdna_notes(*parse_rule("util < 1 and power < 20% for 30m"), gpus);
+  const auto both = card_notes(*parse_rule("util < 1 and power < 20% for 30m"), gpus);
   ASSERT_EQ(both.size(), 1U);
   EXPECT_NE(both[0].find("`power < 20% for 30m` would do"), std::string::npos) << both[0];
-  EXPECT_TRUE(rdna_notes(*parse_rule("util < 10 for 30m"), gpus).empty());
-  EXPECT_TRUE(rdna_notes(*parse_rule("util < 1 for 30m"), std::vector{other}).empty());
+  EXPECT_TRUE(card_notes(*parse_rule("util < 10 for 30m"), gpus).empty());
+  EXPECT_TRUE(card_notes(*parse_rule("util < 1 for 30m"), std::vector{other}).empty());
   Rule hung = *parse_rule("util >= 95 and power < 35% for 5m");
-  EXPECT_TRUE(rdna_notes(hung, gpus).empty());
+  EXPECT_TRUE(card_notes(hung, gpus).empty());
   hung.for_hangs = true;
-  ASSERT_EQ(rdna_notes(hung, gpus).size(), 1U);
-  EXPECT_NE(rdna_notes(hung, gpus)[0].find("`hung` is not used"), std::string::npos);
+  ASSERT_EQ(card_notes(hung, gpus).size(), 1U);
+  EXPECT_NE(card_notes(hung, gpus)[0].find("`hung` is not used"), std::string::npos);
+}
+
+TEST(Fitting, OfIntelOnlyTheRuleForHangsIsNotUsed) {
+  Device card;
+  card.vendor = Vendor::intel;
+  card.idle_looks_hung = true;
+  const std::vector<Device> gpus = {card};
+  EXPECT_TRUE(card_notes(*parse_rule("util < 1 for 30m"), gpus).empty());
+  Rule hung = *parse_rule("util >= 95 and power < 35% for 5m");
+  hung.for_hangs = true;
+  ASSERT_EQ(card_notes(hung, gpus).size(), 1U);
+  EXPECT_NE(card_notes(hung, gpus)[0].find("Intel is an upper bound"), std::string::npos);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ inline constexpr std::size_t kMaxRuleWindows = 16;
 struct Rule {
   std::vector<Node> nodes;
   std::string text = {};   // as it was written
-  bool for_hangs = false;  // the named rule for hangs: not asked of cards whose own idle looks like one (Device::rdna)
+  bool for_hangs = false;  // the named rule for hangs: not asked where Device::idle_looks_hung
 
   NodeId root() const { return static_cast<NodeId>(nodes.size() - 1); }
   const Node& operator[](NodeId id) const { return nodes[id]; }

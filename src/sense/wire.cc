@@ -173,7 +173,7 @@ bool code(Codec& codec, typename Codec::template Ref<Device> device) {
          codec.value(device.uuid) && codec.value(device.name) && codec.value(device.pci) && codec.value(device.minor) &&
          codec.value(device.gpu_instance) && codec.value(device.compute_instance) && codec.value(device.speed) &&
          codec.value(device.render_minor) && codec.value(device.kfd_rank) &&
-         codec.flags(device.partition, device.rdna, device.without_uuid) && codec.one_of(device.absence, kLastAbsence);
+         codec.flags(device.partition, device.idle_looks_hung, device.without_uuid) && codec.one_of(device.absence, kLastAbsence);
 }
 
 template <class Codec>

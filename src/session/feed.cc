@@ -272,8 +272,8 @@ void Feed::log_scope_trouble(Sink& sink) {
 void Feed::log_card_notes(const Scope& scope) {
   for (const Rule* rule : {&options_.policy.idle, options_.warn_by ? &*options_.warn_by : nullptr}) {
     if (rule == nullptr) continue;
-    for (const std::string& text : rdna_notes(*rule, scope.devices))
-      if (card_notes_.insert(text).second && on_note) on_note("rdna", text);
+    for (const std::string& text : card_notes(*rule, scope.devices))
+      if (card_notes_.insert(text).second && on_note) on_note("card", text);
   }
 }
 

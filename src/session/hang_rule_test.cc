@@ -42,11 +42,11 @@ void add(Series& series, int samples, double util, double watts, double limit = 
 }
 
 // When the rule fires on one GPU, sampled every 10 s; -1: never.
-int fires(const Rule& rule, const Series& series, bool rdna = false) {
+int fires(const Rule& rule, const Series& series, bool looks_hung = false) {
   auto inventory = std::make_shared<Inventory>();
   Device device;
   device.uuid = "GPU-1";
-  device.rdna = rdna;
+  device.idle_looks_hung = looks_hung;
   inventory->devices = {device};
   Judge judge(Policy{.idle = rule}, {device}, {.interval = 10s});
   PowerLearner learner;
@@ -141,7 +141,7 @@ TEST(HangRuleTest, WhatIsLearnedIsBelievedAndNotTheFixedRule) {
   EXPECT_EQ(fires(hung(), series), -1);
 }
 
-TEST(HangRuleTest, NeverHoldsOnRdna) {
+TEST(HangRuleTest, NeverHoldsWhereIdleLooksHung) {
   Series series;
   add(series, 30, 0, 20);
   add(series, 90, 80, 180);

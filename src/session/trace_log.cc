@@ -19,7 +19,7 @@ constexpr std::size_t kFrameBytes = 256 << 10;
 std::string host_cell() { return one_word(host_name()); }
 
 Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout, bool each_sample) {
-  layout.architecture = is_any_drm_card(Root::machine(), {kAmdVendor});
+  layout.architecture = is_any_drm_card(Root::machine());
   trace::WriterOptions options;
   options.path = path;
   options.format = layout.format;

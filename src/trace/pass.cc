@@ -314,8 +314,9 @@ Result<> Pass::learn_gpus(Worker& worker) {
       serve(found.gpu);
     }
     for (std::size_t part = 0; part < identities.roles().size(); ++part)
-      if (identities.roles()[part] == Role::architecture && identities.cells(i)[part] == kRdnaText)
-        sink_.is_rdna(found.gpu);
+      if (identities.roles()[part] == Role::architecture &&
+          (identities.cells(i)[part] == kRdnaText || identities.cells(i)[part] == kIntelText))
+        sink_.idle_looks_hung(found.gpu);
     if (first != rows.end() &&
         belongs_elsewhere(found, Instant(Duration(worker.batch.at[static_cast<std::size_t>(first - rows.begin())]))))
       outcome_ = Outcome::overlap;

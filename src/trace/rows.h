@@ -18,7 +18,9 @@
 namespace lull::trace {
 
 inline constexpr std::string_view kNobodyText = "none";
-inline constexpr std::string_view kRdnaText = "rdna";  // as an architecture
+// As an architecture: cards whose idle may look like a hang.
+inline constexpr std::string_view kRdnaText = "rdna";
+inline constexpr std::string_view kIntelText = "intel";
 
 // Empty: not known.
 struct UserCells {
@@ -35,7 +37,7 @@ struct RowLayout {
   Format format = Format::csv;
   std::vector<Metric> metrics;
   bool who = false;
-  bool architecture = false;  // of AMD's cards: whether the rule for hangs may be asked of them
+  bool architecture = false;  // of AMD's and Intel's cards: whether the rule for hangs may be asked of them
 };
 
 // Cheap to read; else a recording has it only where it is named.

@@ -129,16 +129,16 @@ std::vector<std::string> notes_of(const Rule& rule, const RuleLook& looked) {
     const Reading& reading = looked.snapshot.readings[i];
     scope.push_back(device);
     if (reading.device_absence != Absence::none || reading.asleep) continue;
-    const auto other = rule_instead(rule, device.rdna, [&](Metric metric) { return readable(reading, metric); });
+    const auto other = rule_instead(rule, is_rdna(device), [&](Metric metric) { return readable(reading, metric); });
     if (!other) continue;
-    rdna_offered = rdna_offered || device.rdna;
+    rdna_offered = rdna_offered || is_rdna(device);
     const std::string text = to_text(*other);
     const auto known = std::ranges::find(offers, text, &decltype(offers)::value_type::first);
     (known != offers.end() ? *known : offers.emplace_back(text, std::vector<Device>())).second.push_back(device);
   }
   for (const auto& [text, devices] : offers)
     notes.push_back(fmt::format("on {} `{}` would do instead", labels(devices), text));
-  std::ranges::copy(rdna_notes(rule, scope, !rdna_offered), std::back_inserter(notes));
+  std::ranges::copy(card_notes(rule, scope, !rdna_offered), std::back_inserter(notes));
   std::ranges::copy(looked.snapshot.inventory->notes, std::back_inserter(notes));
   if (!any_learned(rule.signals())) return notes;
   for (const std::size_t i : looked.devices) {

@@ -94,9 +94,9 @@ def test_report_counts_hung_hours_by_what_is_learned(tmp_path, run_lull):
     assert got["totals"]["not_judged_hours"] == pytest.approx(1, abs=.01) and got["not_judged_reason"] == "no power limit"
 
 
-def test_a_recording_of_an_rdna_card_is_not_judged(tmp_path, run_lull, fired):
-    """An idle program reads 100 % there, at the power of rest."""
-    for fifth in ("", "rdna"):
+def test_a_recording_of_a_card_whose_idle_looks_hung_is_not_judged(tmp_path, run_lull, fired):
+    """RDNA: an idle program reads 100 % there, at the power of rest. Intel: so does what keeps a GT awake."""
+    for fifth in ("", "rdna", "intel"):
         path = tmp_path / f"card{fifth}.csv"
         rows = trace(path, (30, 0, 17), (90, 80, 180), (360, 100, 24), limit=203).read_text().splitlines()
         path.write_text(f"{rows[0]},architecture\n" + "".join(f"{row},{fifth}\n" for row in rows[1:]))
@@ -108,11 +108,11 @@ def test_a_recording_of_an_rdna_card_is_not_judged(tmp_path, run_lull, fired):
         got = json.loads(run_lull("report", path, "--json").stdout)
         assert got["totals"]["hung_hours"] == pytest.approx(0 if fifth else 1, abs=.01)
         assert got["totals"]["not_judged_hours"] == pytest.approx(1 if fifth else 0, abs=.01)
-        assert got["not_judged_reason"] == ("idle RDNA cards look hung" if fifth else None)
+        assert got["not_judged_reason"] == ("idle RDNA and Intel cards look hung" if fifth else None)
 
 
-def test_a_recording_says_which_cards_are_rdna(sim, tmp_path):
-    with sim(text='[[gpu]]\nmodel = "RX7900XTX"\n[[gpu]]\nmodel = "MI210"\n') as gpus:
+def test_a_recording_says_of_which_cards_idle_looks_hung(sim, tmp_path):
+    with sim(text='[[gpu]]\nmodel = "RX7900XTX"\n[[gpu]]\nmodel = "MI210"\n[[gpu]]\nmodel = "A770"\n') as gpus:
         for name in ("t.csv", "t.ndjson"):
             for command in (["record", "--for", "500ms", "-o"], ["run", "--gpus", "all", "--record"]):
                 path = tmp_path / (command[0] + name)
@@ -121,7 +121,7 @@ def test_a_recording_says_which_cards_are_rdna(sim, tmp_path):
                                  "0s" if rest else "util,power", *rest).returncode == 0
                 lines = path.read_text().splitlines()
                 rows = list(csv.DictReader(lines)) if name == "t.csv" else [json.loads(line) for line in lines]
-                assert {(row["gpu"], row["architecture"] or "") for row in rows} == {("0", "rdna"), ("1", "")}
+                assert {(row["gpu"], row["architecture"] or "") for row in rows} == {("0", "rdna"), ("1", ""), ("2", "intel")}
     with sim("1xH100") as gpus:
         assert "architecture" not in gpus.lull("record", "--for", "200ms", "--every", "100ms").stdout
 

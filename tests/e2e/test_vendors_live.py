@@ -70,7 +70,7 @@ def test_status_names_vendors_and_their_processes(sim):
 def test_check_says_which_rule_fits_each_card(sim):
     machine = sim(MIXED)
     hung = machine.lull("check", "hung").stdout
-    assert "GPU 3 is an RDNA card" in hung and "cannot be judged" in hung
+    assert "GPU 3 is an RDNA card" in hung and "GPU 4: `util` of Intel is an upper bound" in hung and "cannot be judged" in hung
     assert "on GPU 4 `procs < 1` would do instead" in machine.lull("check", "mem_used < 1GiB").stdout
 
 
@@ -173,6 +173,13 @@ def test_a_phantom_load_is_not_taken_for_a_hang(sim):
     done = machine.lull("run", "--gpus", "amd:0", "--idle", "hung", *FAST, "--",
                         machine.binary, "sim", "load", "--gpu", "amd:0", "--util", "0", "--for", "2s")
     assert done.returncode == 0 and done.stderr.count("RDNA") == 1, done.stderr
+
+
+def test_an_intel_gpu_that_is_kept_awake_is_not_taken_for_a_hang(sim):
+    machine = sim(text='[[gpu]]\nmodel = "B580"\nutil = 100\npower = 30\n')
+    command = ["--", machine.binary, "sim", "load", "--gpu", "intel:0", "--util", "0", "--for", "2s"]
+    done = machine.lull("run", "--gpus", "intel:0", "--idle", "hung", *FAST, *command)
+    assert done.returncode == 0 and done.stderr.count("`hung` is not used") == 1, done.stderr
 
 
 def test_a_model_that_waits_on_rdna_is_idle_by_its_power_alone(sim):

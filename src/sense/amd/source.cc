@@ -1,7 +1,7 @@
 // AMD's GPUs, from amdgpu's files in /sys.
 //
 // On RDNA an idle compute context can read 99 to 100 % busy, or 3 to 4 % with a model loaded: what gpu_busy_percent
-// says is taken as it is, since it errs towards work (Device::rdna is for rules that would take that for a hang).
+// says is taken as it is, since it errs towards work (Device::idle_looks_hung is for rules that would take that for a hang).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -180,7 +180,7 @@ class AmdGpu final : public FileGpu {
     if (keeps_files()) keep_topology();
     if (!mine.empty() && mine[0].has_cpu) shares_memory_ = true;
     const std::uint64_t gfx = !mine.empty() ? mine[0].gfx_target_version : 0;
-    device.rdna = is_rdna(gfx);
+    device.idle_looks_hung = is_rdna(gfx);
     only_computes_ = gfx >= kFirstCdna && gfx < kFirstGfx10 && gfx != kRenoir;
     device.partition = mine.size() > 1 || (!mine.empty() && (mine[0].partition || compute_.split));
     if (!device.partition && !mine.empty()) {

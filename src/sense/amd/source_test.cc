@@ -311,7 +311,7 @@ TEST(AmdGpus, RdnaIsToldByItsBlocksAndInDoubtByWhatItIsMadeFor) {
   const auto is_rdna = [&] {
     SampledCards gpus(cards, make_amd_source);
     gpus.sample();
-    return gpus.device().rdna;
+    return gpus.device().idle_looks_hung;
   };
   EXPECT_TRUE(is_rdna()) << "a graphics card that does not say";
   cards.write(device, "class", 0, "0x120000");

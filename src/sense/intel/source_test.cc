@@ -46,6 +46,7 @@ TEST(IntelGpus, UtilIsWhatIsLeftOfTheBusiestGtsIdleTime) {
   EXPECT_EQ(xe.gpus.sample().why_missing(Metric::util), Absence::no_baseline);
   EXPECT_EQ(xe.gpus.device().pci, "00000000:04:00.0");
   EXPECT_EQ(xe.gpus.device().vendor, Vendor::intel);
+  EXPECT_TRUE(xe.gpus.device().idle_looks_hung) << "what keeps a GT awake reads as work, at the power of rest";
   const Reading& reading = xe.run(5s, 10, 60);
   EXPECT_NEAR(reading[Metric::util], 60, 0.1);
   EXPECT_GE(reading[Metric::util], 60) << "it errs towards work";
