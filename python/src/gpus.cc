@@ -94,7 +94,7 @@ std::string trouble_of(const DriverState& driver) {
 
 std::vector<std::size_t> rows_of(const Inventory& inventory, const std::string& gpus, bool visible) {
   if (!gpus.empty()) return must(select_devices(gpus, inventory));
-  if (visible) return visible_devices(inventory).devices;
+  if (visible) return visible_here(RuntimeVariables::of_this_process(), inventory).devices;
   std::vector<std::size_t> rows(inventory.devices.size());
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = i;
   return rows;

@@ -112,6 +112,21 @@ TEST_F(RuntimeVisible, CudaMeansNvidiaGpusAloneWhereThereAreSome) {
   EXPECT_EQ(all[1].visible.devices, Places{5}) << "and that does not count in ROCm's";
 }
 
+TEST_F(RuntimeVisible, TogetherTheyGiveWhatEachGivesAndWithoutAnyAllAreSeen) {
+  add(Vendor::nvidia, 1);
+  add(Vendor::nvidia, 2);
+  four_amd();
+  add(Vendor::intel, 6);
+  EXPECT_EQ(visible_here({}, inventory_).devices.size(), 7U);
+  EXPECT_EQ(visible_here({.cuda_visible_devices = "1"}, inventory_).devices, Places{1}) << "as a job's";
+  EXPECT_EQ(visible_here({.cuda_visible_devices = "", .rocr_visible_devices = "0"}, inventory_).devices, Places{5});
+  EXPECT_EQ(visible_here({.cuda_visible_devices = "1,0", .ze_affinity_mask = "0"}, inventory_).devices,
+            (Places{1, 0, 6}));
+  const VisibleHere none = visible_here({.cuda_visible_devices = "", .rocr_visible_devices = "-1"}, inventory_);
+  EXPECT_TRUE(none.devices.empty());
+  EXPECT_EQ(none.none, "CUDA_VISIBLE_DEVICES hides every GPU, ROCR_VISIBLE_DEVICES hides every GPU");
+}
+
 TEST_F(RuntimeVisible, LevelZerosMaskNeedsItsTwoCompanions) {
   add(Vendor::intel, 5);
   variables_ = {.ze_affinity_mask = "0.1"};

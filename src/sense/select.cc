@@ -485,11 +485,6 @@ Visible visible_devices(std::optional<std::string_view> cuda_visible_devices,
   return cuda_visible_devices ? reader.read(*cuda_visible_devices) : reader.all();
 }
 
-Visible visible_devices(const Inventory& inventory) {
-  return visible_devices(environment_variable("CUDA_VISIBLE_DEVICES"), environment_variable("CUDA_DEVICE_ORDER"),
-                         inventory);
-}
-
 std::string why_none_is_visible(const Visible& visible, std::optional<std::string_view> cuda_visible_devices) {
   if (!visible.devices.empty() || !cuda_visible_devices) return {};
   const std::string_view value = trim(*cuda_visible_devices);
@@ -545,6 +540,18 @@ std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, c
     add(Vendor::intel, "ZE_AFFINITY_MASK", *variables.ze_affinity_mask,
         visible_to_level_zero(variables, inventory, intel));
   return all;
+}
+
+VisibleHere visible_here(const RuntimeVariables& variables, const Inventory& inventory) {
+  const std::vector<VisibleOf> all = visible_by_variables(variables, inventory);
+  if (all.empty()) return {visible_devices(std::nullopt, variables.cuda_device_order, inventory).devices};
+  VisibleHere here;
+  for (const VisibleOf& one : all) {
+    here.devices.insert(here.devices.end(), one.visible.devices.begin(), one.visible.devices.end());
+    if (!one.none.empty()) here.none += (here.none.empty() ? "" : ", ") + one.none;
+  }
+  if (!here.devices.empty()) here.none.clear();
+  return here;
 }
 
 }  // namespace lull

@@ -40,9 +40,6 @@ Visible visible_devices(std::optional<std::string_view> cuda_visible_devices,
 // Why nothing is seen, in a sentence without its end; empty: something is, or it is unknown.
 std::string why_none_is_visible(const Visible& visible, std::optional<std::string_view> cuda_visible_devices);
 
-// As this process's environment says.
-Visible visible_devices(const Inventory& inventory);
-
 // ---- by the variables of all runtimes
 
 // Which GPUs a program sees by the variables that its runtime reads: CUDA's (above), ROCm's and Level Zero's. Each
@@ -72,5 +69,12 @@ struct VisibleOf {
 // One for each vendor that has a GPU here and of whose GPUs a variable speaks. HIP reads CUDA_VISIBLE_DEVICES as well:
 // that is meant for it where there is no NVIDIA GPU.
 std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, const Inventory& inventory);
+
+// What they give together, as to a job; where none is set, all GPUs.
+struct VisibleHere {
+  std::vector<std::size_t> devices;  // positions in the inventory
+  std::string none = {};             // for a person: why that is no GPU; empty: it is one, or nobody says what
+};
+VisibleHere visible_here(const RuntimeVariables& variables, const Inventory& inventory);
 
 }  // namespace lull

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -33,8 +32,8 @@ Result<std::vector<std::size_t>> rows_of(const StatusSettings& settings, const S
   std::vector<std::size_t> rows;
   if (!settings.gpus.empty()) return select_devices(settings.gpus, inventory);
   if (settings.visible) {
-    Visible visible = visible_devices(inventory);
-    if (const char* value = std::getenv("CUDA_VISIBLE_DEVICES")) none = why_none_is_visible(visible, value);
+    VisibleHere visible = visible_here(RuntimeVariables::of_this_process(), inventory);
+    none = std::move(visible.none);
     return std::move(visible.devices);
   }
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) rows.push_back(i);

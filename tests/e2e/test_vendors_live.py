@@ -236,6 +236,13 @@ def test_pick_sets_what_each_runtime_reads(sim):
     assert done.returncode != 0 and "COMPOSITE" in done.stderr
 
 
+def test_visible_gpus_are_those_of_the_runtimes_variables(sim):
+    machine = sim(MIXED)
+    environment = environment_of(machine, "--gpus", "amd:1")
+    done = machine.lull("status", "--json", "--visible", env=environment)
+    assert [gpu["index"] for gpu in json.loads(done.stdout)["gpus"]] == [2], done.stdout
+
+
 @pytest.mark.parametrize("model,vendor", [("MI300X", "amd"), ("B580", "intel")])
 def test_two_picks_never_share_a_gpu(sim, model, vendor):
     machine = sim(f"2x{model}")
