@@ -45,6 +45,7 @@ GpuProcess process(pid_t pid) {
 GpuProcess ours() { return process(::getpid()); }
 GpuProcess stranger() { return process(::getppid()); }
 bool is_ours(pid_t pid) { return pid == ::getpid(); }
+bool is_parent(pid_t pid) { return pid == ::getppid(); }
 
 Reading reading(std::optional<std::vector<GpuProcess>> processes, double memory = 1000 * kMiB) {
   Reading one;
@@ -294,7 +295,7 @@ TEST_F(Contexts, NoPermissionCountsWhereWeMayOpenItThoughNobodyHoldsIt) {
 }
 
 // In a process of its own: to the superuser every file is open.
-std::string scope_of_nobody(const Snapshot& now, const Root& root) {
+std::string scope_of_nobody(const Snapshot& now, const Root& root, ScopeOptions options = {}) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
   const pid_t child = ::fork();
@@ -303,7 +304,8 @@ std::string scope_of_nobody(const Snapshot& now, const Root& root) {
     if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0))
       ::_exit(2);
     ::prctl(PR_SET_DUMPABLE, 1);  // or our own files are closed to us, too
-    const std::string found = names(ScopeFinder({.users = std::make_shared<GpuUsers>(root)}).find(now).devices);
+    options.users = std::make_shared<GpuUsers>(root);
+    const std::string found = names(ScopeFinder(options).find(now).devices);
     ::_exit(::write(ends[1], found.data(), found.size()) < 0 ? 1 : 0);
   }
   ::close(ends[1]);
@@ -618,6 +620,37 @@ TEST(ContextsByFile, WhoHasOpenedACardThatWasNeverReachedMayBeThere) {
       EXPECT_EQ(names(contexts.unseen()), "");
     }
   }
+}
+
+// A GPU that is used through its render node alone, such as an integrated one: that the files of others are closed to
+// us says nothing of the job's own.
+TEST(ContextsByFile, AGpuWhoseListIsNotCompleteIsTheJobsOnlyWhereTheJobHoldsItsNode) {
+  const TestTree tree;
+  for (const char* name : {"dev/nvidia0", "dev/dri/renderD128", "dev/dri/card1"}) tree.write(name, "");
+  tree.write("sys/class/drm/renderD128/device/drm/card1/dev", "226:1\n");
+  Device other = gpu(1);
+  other.vendor = Vendor::intel;
+  other.minor.reset();
+  other.render_minor = 128;
+  Reading hidden = reading({{}});
+  hidden.miss(Metric::mem_used, Absence::no_permission);
+  hidden.processes_hidden = true;
+  Snapshot now = snapshot(machine({gpu(0), other}), {reading({{ours()}}), hidden});
+  const auto users = std::make_shared<GpuUsers>(Root{.sys = tree.at("sys"), .dev = tree.at("dev")});
+  ScopeFinder finder({.is_ours = is_ours, .users = users});
+  EXPECT_EQ(names(finder.find(now).devices), "0");
+  for (const char* node : {"dev/dri/renderD128", "dev/dri/card1"}) {
+    Fd file(::open(tree.at(node).c_str(), O_RDWR | O_CLOEXEC));
+    now.at += std::chrono::hours(1);
+    EXPECT_EQ(names(finder.find(now).devices), "01") << "it may be there";
+    file.reset();
+    now.at += std::chrono::hours(1);
+    EXPECT_EQ(names(finder.find(now).devices), "0");
+  }
+  if (::geteuid() != 0) return;
+  std::filesystem::permissions(tree.path(), std::filesystem::perms(0755));
+  EXPECT_EQ(scope_of_nobody(now, {.sys = tree.at("sys"), .dev = tree.at("dev")}, {.is_ours = is_parent}), "01")
+      << "the files of one of the job's own are closed to us";
 }
 
 // Looking at everybody's files is not for every sample, and what was found is not for other GPUs.

@@ -56,6 +56,11 @@ std::optional<std::vector<unsigned>> numbers_in(std::string_view text) {
   return numbers;
 }
 
+bool is_used_by_render_node(const Device& device) {
+  return device.kind == DeviceKind::gpu && device.render_minor &&
+         (device.vendor == Vendor::amd || device.vendor == Vendor::intel);
+}
+
 }  // namespace
 
 // ---- JobGpus
@@ -109,8 +114,11 @@ void JobGpus::look_at(Place& place, const GpuUse& use, const IsOurs& is_ours) {
   if (use.asleep || !is_ours) return;
   std::vector<ProcessId> ours;
   // Whether a list without the job's processes proves that it has none there. Where the driver may leave processes out,
-  // or names some by numbers that mean nothing here or whose processes have ended, only an empty card does.
-  bool conclusive = use.empty || !use.hides;
+  // or names some by numbers that mean nothing here or whose processes have ended, only an empty card does, or, of one
+  // that is used through its render node alone, who holds that: the files of others are closed to us, the job's are not.
+  bool conclusive = true;
+  bool doubtful = !use.empty && use.hides;
+  if (doubtful && !is_used_by_render_node(place.device)) conclusive = false;
   for (const GpuProcess& process : use.processes) {
     if (!process.here) continue;
     if (process.identified) {
@@ -120,11 +128,11 @@ void JobGpus::look_at(Place& place, const GpuUse& use, const IsOurs& is_ours) {
     } else if (!job_is_new_) {
       // Of another user mostly. It had its number when it was first listed: one that is older than the job stands for
       // none of the job's, however its own files cannot be looked at.
-      place.doubtful = true;
+      doubtful = true;
     }
   }
-  place.settled = !ours.empty() || (conclusive && !place.doubtful);
-  place.doubtful = place.doubtful && !place.settled && conclusive;
+  place.settled = !ours.empty() || (conclusive && !doubtful);
+  place.doubtful = doubtful && !place.settled && conclusive;
   settle(place, std::move(ours));
 }
 

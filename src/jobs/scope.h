@@ -70,7 +70,7 @@ class JobGpus {
     bool held = false;            // the job has a context there
     bool looked = false;          // its processes could be read at least once
     bool settled = false;         // now: whether the job is there is known
-    bool doubtful = false;        // now: unless a process that is not proven to be there stands for one of the job's
+    bool doubtful = false;        // now: unless its device file tells: nobody of the job holds it
     bool reachable = false;       // it was neither lost nor closed to us all the time
     bool opened = false;          // it was, and a process of the job holds its device file; without a job: see closed()
     bool forbidden = false;       // now: no permission

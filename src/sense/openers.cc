@@ -152,7 +152,10 @@ std::optional<unsigned> drm_card_of(unsigned render_minor, const Root& root) {
   return std::nullopt;
 }
 
-std::vector<DeviceFile> proof_files(const Device& device, const Root& root) {
+namespace {
+
+// Without those that are of other devices as well.
+std::vector<DeviceFile> own_files(const Device& device, const Root& root) {
   std::vector<DeviceFile> files;
   const NodeKind& kind = nodes_of(device.vendor);
   const std::optional<unsigned>& number = device.*kind.number;
@@ -160,7 +163,14 @@ std::vector<DeviceFile> proof_files(const Device& device, const Root& root) {
   files.emplace_back(root, *number, device.vendor);
   if (&kind != &kRenderNodes) return files;
   if (const auto card = drm_card_of(*number, root)) files.push_back(DeviceFile::drm_card(root, *card));
-  if (device.vendor == Vendor::amd) files.push_back(DeviceFile::kfd(root));
+  return files;
+}
+
+}  // namespace
+
+std::vector<DeviceFile> proof_files(const Device& device, const Root& root) {
+  std::vector<DeviceFile> files = own_files(device, root);
+  if (!files.empty() && device.vendor == Vendor::amd) files.push_back(DeviceFile::kfd(root));
   return files;
 }
 
@@ -454,7 +464,7 @@ FileHolders file_holders(const Inventory& inventory, std::span<const std::size_t
   found.holders.resize(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i)
     if (const Device& device = inventory.devices[devices[i]]; own_file(device, root)) {
-      wanted.emplace_back(DeviceFile(root, *(device.*nodes_of(device.vendor).number), device.vendor), i);
+      for (DeviceFile& one : own_files(device, root)) wanted.emplace_back(std::move(one), i);
     } else {
       wanted.emplace_back(DeviceFile::any_removed(root, device.vendor), i);
       each_node(root, nodes_of(device.vendor), [&](unsigned number) {
