@@ -51,7 +51,8 @@ int status_command(int argc, char** argv) {
   const CommandLine::Option watch_option = line.option(shared::kWatch, every).optional_value();
   line.option(shared::kGpus, settings.gpus, std::string(shared::kOnlyThese) + " (default: all)");
   line.flag("--procs", settings.processes, "list every process on them, with its memory");
-  line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES, or of what other vendors have for it").excludes("--gpus");
+  line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES, or of what other vendors have for it")
+      .excludes("--gpus");
   const CommandLine::Option dump_option =
       line.option("--dump", settings.dump,
                   "copy the files that are read of GPUs of AMD, Intel and Jetsons to DIR, a new "

@@ -202,8 +202,7 @@ std::vector<Waiter> Observations::waiters(const FolderState& leases, const Snaps
 
 std::vector<Metric> metrics_of(const FillSettings& settings) {
   std::vector<Metric> metrics = settings.idle.signals();
-  for (const Metric metric : {Metric::mem_used, Metric::mem_free, Metric::mem_total})
-    metrics.push_back(metric);
+  for (const Metric metric : {Metric::mem_used, Metric::mem_free, Metric::mem_total}) metrics.push_back(metric);
   if (std::ranges::any_of(settings.fillers, [](const FillerSettings& one) { return one.max_temp.has_value(); }))
     metrics.push_back(Metric::temp);
   return metrics;

@@ -100,6 +100,7 @@ struct Device {
   std::optional<unsigned> render_minor;      // N of /dev/dri/renderDN (AMD, Intel)
   std::optional<unsigned> kfd_rank;          // AMD: the place in the order that ROCR_VISIBLE_DEVICES counts in
   bool partition = false;                    // AMD: a part of a card that shares its unique_id with others (CPX)
+  bool integrated = false;                   // in the processor, with outputs: it draws, more than it computes
   bool idle_looks_hung = false;              // AMD's RDNA and Intel: 100 % busy at the power of rest may be idle
   Absence absence = Absence::none;           // lost before anything could be read of it
   bool without_uuid = false;                 // it has none, and its PCI address names it (Intel, some of AMD)

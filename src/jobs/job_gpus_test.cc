@@ -128,6 +128,28 @@ TEST_F(Contexts, WhereAllGpusCountOneThatIsGoneFromTheListStillDoes) {
   }
 }
 
+TEST_F(Contexts, WhereAllGpusCountAnIntegratedOneDoesNotBesideAnotherUnlessItIsNamed) {
+  Device integrated = gpu(1);
+  integrated.vendor = Vendor::intel;
+  integrated.integrated = true;
+  const Snapshot now = snapshot(machine({gpu(0), integrated}), {reading({{}}), reading({{}})});
+  ScopeFinder watch({.without_integrated = true});
+  EXPECT_EQ(names(watch.find(now).devices), "0");
+  const auto notes = watch.take_notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0], "GPU 1: integrated, and left out beside other GPUs (--gpus all takes it in)");
+  watch.find(now);
+  EXPECT_TRUE(watch.take_notes().empty()) << "once";
+  for (const char* named : {"all", "1,0"})
+    EXPECT_EQ(ScopeFinder({.gpus = named, .without_integrated = true}).find(now).devices.size(), 2U) << named;
+  const Snapshot alone = snapshot(machine({integrated}), {reading({{}})});
+  EXPECT_EQ(names(ScopeFinder({.without_integrated = true}).find(alone).devices), "1") << "there is no other";
+  EXPECT_EQ(names(ScopeFinder({}).find(now).devices), "01") << "each for itself (--per)";
+  ScopeFinder job({.is_ours = is_ours, .without_integrated = true});
+  EXPECT_EQ(names(job.find(snapshot(now.inventory, {reading({{ours()}}), reading({{ours()}})})).devices), "01")
+      << "the job works there";
+}
+
 TEST_F(Contexts, PartsOfAGpuThatIsWholeAgainAreNotMissed) {
   Device part = gpu(1);
   part.kind = DeviceKind::mig;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "act/cgroup.h"
 #include "base/text.h"
@@ -115,7 +116,8 @@ void JobGpus::look_at(Place& place, const GpuUse& use, const IsOurs& is_ours) {
   std::vector<ProcessId> ours;
   // Whether a list without the job's processes proves that it has none there. Where the driver may leave processes out,
   // or names some by numbers that mean nothing here or whose processes have ended, only an empty card does, or, of one
-  // that is used through its render node alone, who holds that: the files of others are closed to us, the job's are not.
+  // that is used through its render node alone, who holds that: the files of others are closed to us, the job's are
+  // not.
   bool conclusive = true;
   bool doubtful = !use.empty && use.hides;
   if (doubtful && !is_used_by_render_node(place.device)) conclusive = false;
@@ -532,8 +534,18 @@ void ScopeFinder::compose() {
   }
 }
 
+void ScopeFinder::leave_out_integrated(std::vector<Device>& devices) {
+  std::vector<Device> integrated;
+  std::ranges::copy_if(devices, std::back_inserter(integrated), &Device::integrated);
+  if (integrated.empty() || integrated.size() == devices.size()) return;
+  std::erase_if(devices, &Device::integrated);
+  note(fmt::format("{}: integrated, and left out beside other GPUs ({}{}all takes it in)", labels(integrated),
+                   options_.option, options_.option.ends_with('=') ? "" : " "));
+}
+
 void ScopeFinder::compose_all() {
   std::vector<Device> devices = everything();
+  if (options_.without_integrated) leave_out_integrated(devices);
   keep_vanished(devices, all_);
   all_ = devices;
   scope_ = {std::move(devices), "all of them", {}};

@@ -3,7 +3,8 @@
 // told (--gpus), else those that the job was given (CUDA_VISIBLE_DEVICES and what other vendors
 // have for it, its lease, its Slurm allocation), else those on which its processes have a context; while it has none it
 // is not judged, or (all_without_context) judged by all GPUs. What is seen wins over what a variable says: a GPU with a
-// context of the job's is always in scope, unless --gpus leaves it out. Without a job: all GPUs that are ours to read.
+// context of the job's is always in scope, unless --gpus leaves it out. Without a job: all GPUs that are ours to read,
+// without integrated ones beside others if that is asked for.
 
 #include <sys/types.h>
 
@@ -109,6 +110,7 @@ struct ScopeOptions {
   JobEnvironment environment = {};
   JobGpus::IsOurs is_ours = nullptr;  // null: there is no job, contexts say nothing
   bool job_is_new = false;            // no process of the job is older than the first sample
+  bool without_integrated = false;    // where all count and there is another GPU: it may draw, or never work
   bool all_without_context = false;   // a job that was given no GPU and has no context is judged by all of them
   bool stricter_with_more = true;     // one GPU more can never make the rule hold (Rule::stricter_with_more_gpus)
   bool needs_gpu = true;              // the rule looks at a signal of GPUs; one on `cpu` alone needs none
@@ -151,6 +153,7 @@ class ScopeFinder {
   void keep_vanished(std::vector<Device>& devices, const std::vector<Device>& before) const;
   std::vector<Device> held() const;
   std::vector<Device> everything();
+  void leave_out_integrated(std::vector<Device>& devices);
   void compose();
   void not_seen(std::string why);
   void compose_given(const std::vector<Device>& contexts);

@@ -139,9 +139,9 @@ TEST_F(VisibilityTest, GpusOfVendorsThatWereNotPickedAreHidden) {
   add(Vendor::amd, 0);
   add(Vendor::intel, 1);
   picked_ = {1};
-  EXPECT_EQ(of()->set, (Variables{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-                                  {"CUDA_VISIBLE_DEVICES", "1"},
-                                  {"ROCR_VISIBLE_DEVICES", ""}}))
+  EXPECT_EQ(
+      of()->set,
+      (Variables{{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES", "1"}, {"ROCR_VISIBLE_DEVICES", ""}}))
       << "Level Zero takes an empty mask for all";
   picked_ = {3};
   EXPECT_EQ(of()->set, (Variables{{"CUDA_VISIBLE_DEVICES", ""},

@@ -369,7 +369,8 @@ ReportResult Adding::finish(trace::TraceReport report) {
       result.not_judged_since +=
           fmt::format("{}no {}", result.not_judged_since.empty() ? "" : ", ", signal_text(metric));
   if (looks_hung_ > 0)
-    result.not_judged_since += fmt::format("{}idle RDNA and Intel cards look hung", result.not_judged_since.empty() ? "" : ", ");
+    result.not_judged_since +=
+        fmt::format("{}idle RDNA and Intel cards look hung", result.not_judged_since.empty() ? "" : ", ");
   result.has_power = result.total.powered > 0;
   result.gap_seconds = gap_seconds_;
   result.first = first_.value_or(Instant{});

@@ -181,9 +181,10 @@ std::vector<std::string> card_notes(const Rule& rule, std::span<const Device> gp
       notes.push_back(which +
                       ", where a program that does nothing may read 100 % as a hang does: the rule `hung` is not used");
     if (!others.empty())
-      notes.push_back(labels(others) +
-                      ": `util` of Intel is an upper bound, which may be 100 % at rest as in a hang: the rule `hung` is "
-                      "not used");
+      notes.push_back(
+          labels(others) +
+          ": `util` of Intel is an upper bound, which may be 100 % at rest as in a hang: the rule `hung` is "
+          "not used");
     return notes;
   }
   if (rdna.empty()) return {};

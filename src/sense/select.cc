@@ -92,7 +92,7 @@ Result<Positions> range(std::uint64_t first, std::uint64_t last, std::string_vie
   return positions;
 }
 
-// "amd:0", "intel:0-1".
+// "amd:0", "intel:0-1", "amd:all".
 std::optional<std::pair<Vendor, std::string_view>> vendor_of(std::string_view entry) {
   for (const Vendor vendor : {Vendor::nvidia, Vendor::amd, Vendor::intel, Vendor::tegra})
     if (const std::string_view name = to_string(vendor);
@@ -102,21 +102,22 @@ std::optional<std::pair<Vendor, std::string_view>> vendor_of(std::string_view en
 }
 
 Result<Positions> of_vendor(Vendor vendor, std::string_view numbers, const Inventory& inventory) {
+  const bool all = numbers == "all";
   const std::size_t dash = numbers.find('-');
   const auto first = to_unsigned(numbers.substr(0, dash));
   const auto last = dash == std::string_view::npos ? first : to_unsigned(numbers.substr(dash + 1));
   const std::string_view name = to_string(vendor);
-  if (!first || !last || *first > *last)
-    return fail(fmt::format("'{}:{}' names no GPU: {}:0 or {}:0-3 would", name, printable(numbers), name, name));
+  if (!all && (!first || !last || *first > *last))
+    return fail(fmt::format("'{0}:{1}' names no GPU: {0}:0, {0}:0-3 or {0}:all would", name, printable(numbers)));
   Positions positions;
   std::uint64_t count = 0;
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) {
     const Device& device = inventory.devices[i];
     if (device.kind != DeviceKind::gpu || device.vendor != vendor) continue;
     ++count;
-    if (device.vendor_index >= *first && device.vendor_index <= *last) positions.push_back(i);
+    if (all || (device.vendor_index >= *first && device.vendor_index <= *last)) positions.push_back(i);
   }
-  if (positions.size() == *last - *first + 1) return positions;
+  if (!positions.empty() && (all || positions.size() == *last - *first + 1)) return positions;
   if (count == 0) return fail(fmt::format("no GPU {}:{}: there is none of this vendor", name, printable(numbers)));
   return fail(fmt::format("no GPU {}:{}: there {} {} of this vendor, counted from 0", name, printable(numbers),
                           count == 1 ? "is" : "are", count));

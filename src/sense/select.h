@@ -13,9 +13,9 @@
 
 namespace lull {
 
-// "0,2", "0-3", "amd:0", "amd:0-3" (by the vendor's own count), "GPU-8932f937" (a UUID or its beginning), "3:1" (second
-// MIG device of GPU 3), "MIG-…", "00000000:3B:00.0" (PCI), "all". Positions in Inventory::devices in the order
-// given; a device named twice is there once.
+// "0,2", "0-3", "amd:0", "amd:0-3" (by the vendor's own count), "amd:all", "GPU-8932f937" (a UUID or its beginning),
+// "3:1" (second MIG device of GPU 3), "MIG-…", "00000000:3B:00.0" (PCI), "all". Positions in Inventory::devices in the
+// order given; a device named twice is there once.
 Result<std::vector<std::size_t>> select_devices(std::string_view spec, const Inventory& inventory);
 
 // The indices of the GPUs that it names where it does so by numbers alone, which is known before any driver is asked.

@@ -69,8 +69,10 @@ TEST(Select, ByTheCountOfAVendor) {
   EXPECT_EQ(positions("00:02.0"), (Positions{6}));
   EXPECT_EQ(refusal("amd:2", inventory), "no GPU amd:2: there are 2 of this vendor, counted from 0");
   EXPECT_EQ(refusal("tegra:0", inventory), "no GPU tegra:0: there is none of this vendor");
-  EXPECT_EQ(refusal("amd:x", inventory), "'amd:x' names no GPU: amd:0 or amd:0-3 would");
-  EXPECT_EQ(refusal("amd:1-0", inventory), "'amd:1-0' names no GPU: amd:0 or amd:0-3 would");
+  EXPECT_EQ(refusal("amd:x", inventory), "'amd:x' names no GPU: amd:0, amd:0-3 or amd:all would");
+  EXPECT_EQ(refusal("amd:1-0", inventory), "'amd:1-0' names no GPU: amd:0, amd:0-3 or amd:all would");
+  EXPECT_EQ(positions("amd:all"), (Positions{4, 5}));
+  EXPECT_EQ(refusal("tegra:all", inventory), "no GPU tegra:all: there is none of this vendor");
   EXPECT_FALSE(named_by_number("amd:0", 64)) << "which number that is nobody knows before they are found";
 }
 

@@ -138,7 +138,7 @@ class SleepCover {
   void apply(Answer& answer);
 
  private:
-  std::optional<bool> slept_;  // at the sample before
+  std::optional<bool> slept_;   // at the sample before
   std::int64_t awake_ms_ = -1;  // the last that was told
 };
 

@@ -173,7 +173,8 @@ bool code(Codec& codec, typename Codec::template Ref<Device> device) {
          codec.value(device.uuid) && codec.value(device.name) && codec.value(device.pci) && codec.value(device.minor) &&
          codec.value(device.gpu_instance) && codec.value(device.compute_instance) && codec.value(device.speed) &&
          codec.value(device.render_minor) && codec.value(device.kfd_rank) &&
-         codec.flags(device.partition, device.idle_looks_hung, device.without_uuid) && codec.one_of(device.absence, kLastAbsence);
+         codec.flags(device.partition, device.integrated, device.idle_looks_hung, device.without_uuid) &&
+         codec.one_of(device.absence, kLastAbsence);
 }
 
 template <class Codec>
@@ -321,8 +322,7 @@ bool code(Codec& codec, typename Codec::template Ref<SamplerOptions> options) {
   for (auto* flag :
        {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists, &options.pcie,
         &options.counters, &options.shares, &options.once, &options.idle_before, &options.process_info,
-        &options.openers, &options.topology, &options.nvidia_only, &options.if_unexplained,
-        &options.all_clients})
+        &options.openers, &options.topology, &options.nvidia_only, &options.if_unexplained, &options.all_clients})
     if (!codec.value(*flag)) return false;
   for (auto* time : {&options.lists_every, &options.deadline, &options.release_after})
     if (!codec.value(*time)) return false;

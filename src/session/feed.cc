@@ -61,6 +61,7 @@ Feed::Feed(World& world, FeedOptions options)
               .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
               .is_ours = options_.is_ours,
               .job_is_new = options_.job_is_new,
+              .without_integrated = options_.without_integrated,
               .all_without_context = options_.all_without_context,
               .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),
               .needs_gpu = policy_uses(options_.policy, Of::gpu) || policy_uses(options_.policy, {Metric::job_util}),

@@ -77,6 +77,7 @@ struct FeedOptions {
   bool all_signals = false;                // this all
   JobGpus::IsOurs is_ours = nullptr;
   bool job_is_new = false;           // as in ScopeOptions
+  bool without_integrated = false;   // as there
   bool all_without_context = false;  // as there
 };
 

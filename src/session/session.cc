@@ -48,6 +48,7 @@ void Session::make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, b
                                     .all_signals = everything || common_.watch_work,
                                     .is_ours = std::move(is_ours),
                                     .job_is_new = job_is_new,
+                                    .without_integrated = true,
                                     .all_without_context = common_.all_without_context});
   feed_->on_tick = [this](std::uint64_t tick) {
     if (wants_samples()) sink_.ticked(tick);

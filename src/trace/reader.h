@@ -98,7 +98,8 @@ class TraceSink {
   // Before any block: what the numbers of a block's holders will mean. It grows while the trace is read, and goes with
   // it.
   virtual void meet(const Holders&) {}
-  // This GPU is one whose idle may look like a hang, by the recording's word. Before its blocks, and again with each reading.
+  // This GPU is one whose idle may look like a hang, by the recording's word. Before its blocks, and again with each
+  // reading.
   virtual void idle_looks_hung(std::size_t) {}
   // Consecutive samples of one GPU; each GPU's come in order of time, none twice.
   virtual void block(std::size_t gpu, const Block& block) = 0;

@@ -66,7 +66,7 @@ std::string header_line(const RowLayout& layout) {
 void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts) {
   const std::string time = format_time(facts.at.time_since_epoch().count());
   const auto value = [&](Metric metric) { return facts_with(metric, facts.reading, facts.job, facts.machine)[metric]; };
-  const std::string architecture(!facts.device.idle_looks_hung                ? ""
+  const std::string architecture(!facts.device.idle_looks_hung          ? ""
                                  : facts.device.vendor == Vendor::intel ? kIntelText
                                                                         : kRdnaText);
   if (layout.format == Format::csv) {

@@ -1,7 +1,8 @@
 // AMD's GPUs, from amdgpu's files in /sys.
 //
 // On RDNA an idle compute context can read 99 to 100 % busy, or 3 to 4 % with a model loaded: what gpu_busy_percent
-// says is taken as it is, since it errs towards work (Device::idle_looks_hung is for rules that would take that for a hang).
+// says is taken as it is, since it errs towards work (Device::idle_looks_hung is for rules that would take that for a
+// hang).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -99,6 +100,7 @@ class AmdGpu final : public FileGpu {
   }
 
   bool is_other(Instant now) override {
+    if (is_integrated() != device_.integrated) return true;
     if (!compute_at_) compute_at_ = now;
     if (now >= *compute_at_ && now - *compute_at_ < kSeldomRead) return false;
     compute_at_ = now;
@@ -180,6 +182,7 @@ class AmdGpu final : public FileGpu {
     if (keeps_files()) keep_topology();
     if (!mine.empty() && mine[0].has_cpu) shares_memory_ = true;
     const std::uint64_t gfx = !mine.empty() ? mine[0].gfx_target_version : 0;
+    device.integrated = is_integrated();
     device.idle_looks_hung = is_rdna(gfx);
     only_computes_ = gfx >= kFirstCdna && gfx < kFirstGfx10 && gfx != kRenoir;
     device.partition = mine.size() > 1 || (!mine.empty() && (mine[0].partition || compute_.split));
@@ -217,6 +220,9 @@ class AmdGpu final : public FileGpu {
     const auto kind = read_hex(card_.device + "/class");
     return !kind || *kind >> 8U == kDisplay;
   }
+
+  // An MI300A shares its memory too, and has no outputs.
+  bool is_integrated() const { return shares_memory_ && card_.has_outputs; }
 
   // ---- values
 

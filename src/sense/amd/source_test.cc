@@ -219,6 +219,27 @@ TEST(AmdGpus, AnApuCountsTheMachinesMemoryToo) {
   const Reading& reading = gpus.sample();
   EXPECT_EQ(reading[Metric::mem_used], 63 << 20);
   EXPECT_EQ(reading[Metric::mem_total], (512 << 20) + (1 << 30));
+  gpus.sample(1s);
+  EXPECT_FALSE(gpus.device().integrated) << "without outputs it is there to compute";
+}
+
+TEST(AmdGpus, AnApuWithOutputsIsIntegrated) {
+  CardTree cards;
+  const std::string device = cards.add_navi();
+  cards.tree.write("sys/class/drm/card0-HDMI-A-1/status", "disconnected\n");
+  {
+    SampledCards card(cards, make_amd_source);
+    card.sample();
+    card.sample(1s);
+    EXPECT_FALSE(card.device().integrated) << "a card of its own";
+  }
+  std::string blob = MetricsBlob().bytes();
+  blob[2] = 2;
+  cards.tree.write(device + "/gpu_metrics", blob);
+  SampledCards gpus(cards, make_amd_source);
+  gpus.sample();
+  gpus.sample(1s);
+  EXPECT_TRUE(gpus.device().integrated);
 }
 
 TEST(AmdGpus, NonsenseForItsMetricsMakesNoApuOfACardAndIsForgotten) {

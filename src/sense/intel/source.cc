@@ -46,6 +46,7 @@ class IntelGpu final : public FileGpu {
     Device& device = identity.device;
     device.pci = card_.pci();
     device.without_uuid = true;
+    device.integrated = is_integrated() && !file_exists(card_.card + "/lmem_total_bytes");
     device.idle_looks_hung = true;  // a GT that something keeps awake reads as busy, at the power of rest
     device.render_minor = card_.render_minor;
     device.name = name_of(card_, root_, "Intel");

@@ -174,6 +174,20 @@ TEST(IntelGpus, MemoryIsUnknownWithoutTheCapability) {
   EXPECT_EQ(gpus.sample(1s)[Metric::mem_used], 1 << 30);
 }
 
+TEST(IntelGpus, AnIntegratedOneIsToldByItsPlaceAndHasNoMemoryOfItsOwn) {
+  const auto integrated = [](const std::string& address, bool memory) {
+    CardTree cards;
+    const std::string device = cards.add_card(0, 128, address, "0x8086", "i915");
+    if (memory) cards.write(device + "/drm/card0", "lmem_total_bytes", 17079205888);
+    SampledCards gpus(cards, make_intel_source);
+    gpus.sample();
+    return gpus.device().integrated;
+  };
+  EXPECT_TRUE(integrated("0000:00:02.0", false));
+  EXPECT_FALSE(integrated("0000:00:02.0", true)) << "passed into a virtual machine";
+  EXPECT_FALSE(integrated("0000:03:00.0", false));
+}
+
 TEST(IntelGpus, I915HasItsCountersBelowTheCard) {
   CardTree cards;
   const std::string device = cards.add_card(0, 128, "0000:03:00.0", "0x8086", "i915");
