@@ -161,6 +161,22 @@ TEST(HangRuleTest, OneOddSampleBeginsAnew) {
   EXPECT_EQ(fires(hung(), series), -1);
 }
 
+// What docs/hangs.md says can still go wrong, and the rule that it offers to who ends jobs.
+TEST(HangRuleTest, ALightJobAfterAHeavyOneReadsAsHungByTheLearnedRuleAlone) {
+  const Rule both =
+      *parse_rule("any(util) >= 95 and all(util < 5 or util >= 95 and effort < 45 and power < 35%) for 5m");
+  for (const auto& [watts, healthy] : {std::pair(300.0, true), std::pair(152.0, false)}) {
+    Series series;
+    add(series, 30, 0, 70);
+    add(series, 90, 100, 650);
+    const int began = static_cast<int>(series.size());
+    add(series, 60, 100, watts);
+    EXPECT_EQ(fires(hung(), series), began + 30);
+    EXPECT_EQ(fires(fixed_rule(), series), healthy ? -1 : began + 30);
+    EXPECT_EQ(fires(both, series), healthy ? -1 : began + 30);
+  }
+}
+
 double below(std::mt19937& random, unsigned end) { return static_cast<double>(random() % end); }
 
 // Readings of a card that is idle, works and hangs by turns.
