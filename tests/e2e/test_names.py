@@ -80,6 +80,38 @@ def test_a_copied_container_name_does_not_end_the_others_work(shared, cgroups): 
 
 
 @ROOT_ONLY
+def test_a_user_can_join_their_own_work_by_the_name_of_a_container(shared, cgroups):  # noqa: F811
+    gpus = shared(3)
+    top = f"lull-test-{os.getpid()}"
+    cgroups(f"{top}/theirs", ADA)
+    made_up = cgroups(f"{top}/theirs/docker-{CONTAINER}.scope", ADA)
+    idle, busy, other = load_as(gpus, 0, 0, ADA), load_as(gpus, 1, 90, ADA), load_as(gpus, 2, 0, ADA)
+    for one in (idle, busy):
+        (made_up / "cgroup.procs").write_text(str(one.pid))
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job", "--do", "end")
+    assert other.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert idle.poll() is None and busy.poll() is None and said.count("SIGTERM to") == 1, said
+
+
+@ROOT_ONLY
+def test_a_user_can_freeze_their_own_job(shared, cgroups):  # noqa: F811
+    gpus = shared(2)
+    top = f"lull-test-{os.getpid()}"
+    cgroups(f"{top}/theirs", ADA)
+    frozen = cgroups(f"{top}/theirs/frozen", ADA)
+    idle, other = load_as(gpus, 0, 0, ADA), load_as(gpus, 1, 0, ADA)
+    (frozen / "cgroup.procs").write_text(str(idle.pid))
+    (frozen / "cgroup.freeze").write_text("1")
+    wait_until(lambda: "frozen 1" in (frozen / "cgroup.events").read_text(), what="the freezer")
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job", "--do", "end")
+    assert other.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    (frozen / "cgroup.freeze").write_text("0")
+    assert idle.poll() is None and said.count("SIGTERM to") == 1, said
+
+
+@ROOT_ONLY
 def test_users_in_a_container_that_root_made_are_one_job(shared, cgroups):  # noqa: F811
     gpus = shared(3)
     container = cgroups(f"lull-test-{os.getpid()}/docker-{CONTAINER}.scope", 0)
