@@ -153,18 +153,19 @@ finally:
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_do_exit_spares_work_that_began_just_before_the_last_sample_of_the_streak(lull_gpus, script, works):
+@pytest.mark.parametrize("do, ended", [("exit=7", 7), ("kill", -signal.SIGTERM)])
+def test_work_that_began_just_before_the_last_sample_of_the_streak_is_spared(lull_gpus, script, do, ended, works):
     """The mean of its interval is still below the threshold."""
     child = script(f"""
 import lull, subprocess
 lull.pick(gpus=0)
-lull.watch(idle="util < 50 for 5 samples", every=1, do="exit=7")
+lull.watch(idle="util < 50 for 5 samples", every=1, do="{do}")
 load = {[str(BUILD / "lull"), "sim", "load", "--gpu", "0", "--util", "0", "--for", "3.6s" if works else "60s"]!r}
 subprocess.run(load + {["--then", "util=100", "--for", "3s"] if works else []!r}, check=True)
 print("lives")
 """)
     status, out, err = child.finish()
-    assert (status, out) == ((0, "lives\n") if works else (7, "")), err
+    assert (status, out) == ((0, "lives\n") if works else (ended, "")), err
 
 
 def test_do_exit_ends_a_process_that_hangs_in_c(lull_gpus, script):
