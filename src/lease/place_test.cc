@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,6 +155,34 @@ TEST(Container, OfAnotherPidNamespaceTheMountsAreRead) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   if (WEXITSTATUS(status) == kNoNamespace) GTEST_SKIP() << "no namespaces here";
   EXPECT_EQ(status, 0);
+}
+
+// With hostPID the pid namespace of a pod is its node's.
+TEST(Container, APodIsMarkedByKubernetes) {
+  enum : int { kMarked, kNotMarked, kNoNamespace, kMarkedBefore };
+  const auto in_child = [](const auto& make_pod) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (ContainerSigns::of_this_process().marked) ::_exit(kMarkedBefore);
+      if (!make_pod()) ::_exit(kNoNamespace);
+      ::_exit(ContainerSigns::of_this_process().marked ? kMarked : kNotMarked);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status);
+  };
+  const int by_address = in_child([] { return ::setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1", 1) == 0; });
+  if (by_address == kMarkedBefore) GTEST_SKIP() << "this is a container";
+  EXPECT_EQ(by_address, kMarked);
+  const int by_secrets = in_child([] {
+    std::error_code error;
+    return ::unshare(CLONE_NEWNS) == 0 && ::mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+           ::mount("tmpfs", "/run", "tmpfs", 0, nullptr) == 0 &&
+           fs::create_directories("/var/run/secrets/kubernetes.io", error);
+  });
+  if (by_secrets != kNoNamespace) {
+    EXPECT_EQ(by_secrets, kMarked);
+  }
 }
 
 TEST(Container, IsToldHowToShareTheHostsFolder) {
