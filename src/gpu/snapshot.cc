@@ -210,7 +210,7 @@ void Reading::miss_all(Absence why) {
     if (row.of == Of::gpu && !is_learned(row.metric)) miss(row.metric, why);
   device_absence = why;
   util_newest = power_newest = {};
-  counters_span = {};
+  counters_span = openers_span = {};
   unanswered = {};
   processes.reset();
   shares_absence = why;

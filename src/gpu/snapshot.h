@@ -274,6 +274,7 @@ struct Reading : Facts {
   std::vector<ProcessShare> shares;
   Duration shares_span{};           // so long before this reading the time begins that they are of
   double unlisted_util = kUnknown;  // of that time: `util` without what they account for
+  Duration openers_span{};          // so long before the sample was asked for the scan began that `openers` is of
 
   void miss_all(Absence why);  // every GPU metric, the processes too
   // What the newest data say of a signal: the value itself where that is of the moment. Unknown where only the mean of

@@ -673,6 +673,8 @@ struct Sampler::Core {
         reading.miss(Metric::openers, machine.holders[row.gpu].absence);
       else
         reading.set(Metric::openers, machine.holders[row.gpu].count);
+      const bool known = reading.why_missing(Metric::openers) == Absence::none;
+      reading.openers_span = known ? std::max(Duration::zero(), snapshot.asked - machine.holders_began) : Duration{};
     }
     if (!machine_known || shared == nullptr) return;
     add_process_info(machine.process_info, snapshot.readings);

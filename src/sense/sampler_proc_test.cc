@@ -89,6 +89,7 @@ TEST_F(SamplerProc, HoldersOfDeviceFilesAreCounted) {
   ASSERT_TRUE(complete(snapshot));
   EXPECT_EQ(snapshot.readings[0][Metric::openers], 1) << "neither we nor those who are to be ignored";
   EXPECT_EQ(snapshot.readings[1][Metric::openers], 1);
+  EXPECT_EQ(snapshot.readings[1].openers_span, seconds(0)) << "the scan began after it was asked for";
   EXPECT_EQ(info_of_us(snapshot)->name, "trainer");
 
   std::filesystem::remove_all(tree_.at(folder(kBoth)));
@@ -102,6 +103,23 @@ TEST_F(SamplerProc, HoldersOfDeviceFilesAreCounted) {
   const Snapshot without = sampler->sample();
   EXPECT_EQ(without.readings[0][Metric::openers], 0);
   EXPECT_EQ(without.readings[1].why_missing(Metric::openers), Absence::failed) << "no file is not no holder";
+}
+
+TEST_F(SamplerProc, AScanThatTakesLongerThanASampleTellsWhenItBegan) {
+  for (int i = 10; i < 50'000; ++i) tree_.link(folder(kBoth) + "/fd/" + std::to_string(i), tree_.at(device(0)));
+  options_.deadline = milliseconds(40);
+  const auto sampler = Sampler::start(options_);
+  std::vector<Instant> asked;
+  const auto is_older = [&](const Snapshot& snapshot) {
+    asked.push_back(snapshot.asked);
+    return snapshot.readings.size() == 2 && snapshot.readings[1].openers_span > seconds(0);
+  };
+  const Snapshot snapshot = sample_until(*sampler, is_older);
+  ASSERT_TRUE(is_older(snapshot));
+  EXPECT_EQ(snapshot.readings[1][Metric::openers], 1);
+  const Instant began = snapshot.asked - snapshot.readings[1].openers_span;
+  EXPECT_GE(began, asked.front());
+  EXPECT_LT(began, snapshot.asked);
 }
 
 TEST_F(SamplerProc, HoldersAreCountedOnlyWhereAsked) {

@@ -310,7 +310,7 @@ class SensorWorkers {
     if (machine_is_told(round)) return slot.busy_since = 0, false;
     MachineReport report;
     if (options_.process_info) report.process_info = read_process_info(round);
-    if (options_.openers) report.holders = holders(round);
+    if (options_.openers) add_holders(report, round);
     if (options_.topology && answers > joined_) {
       topology_ = source_->topology();
       joined_ = answers;
@@ -338,7 +338,7 @@ class SensorWorkers {
     return processes;
   }
 
-  std::vector<MachineReport::Holders> holders(std::uint64_t round) {
+  void add_holders(MachineReport& report, std::uint64_t round) {
     Inventory inventory;
     std::vector<bool> answered;
     {
@@ -349,13 +349,12 @@ class SensorWorkers {
       }
     }
     Openers openers = scan_.look(inventory, options_.deadline / 2);
-    std::vector<MachineReport::Holders> all;
+    report.holders_began = openers.began;
     for (std::size_t i = 0; i < openers.holders.size(); ++i) {
       std::erase(openers.holders[i], ::getppid());  // who asks does not count
-      all.push_back({answered[i] ? openers.absence[i] : Absence::no_answer,
-                     static_cast<std::uint32_t>(openers.holders[i].size())});
+      report.holders.push_back({answered[i] ? openers.absence[i] : Absence::no_answer,
+                                static_cast<std::uint32_t>(openers.holders[i].size())});
     }
-    return all;
   }
 
   SensorMemory& shared_;

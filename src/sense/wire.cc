@@ -97,6 +97,12 @@ class MessageReader {
     time = Duration(count);
     return true;
   }
+  bool value(Instant& at) {
+    Duration since_boot{};
+    if (!value(since_boot)) return false;
+    at = Instant(since_boot);
+    return true;
+  }
   bool value(std::string& text, std::size_t most = kMostText) {
     std::uint32_t size = 0;
     if (!value(size) || size > most || size > bytes_.size()) return false;
@@ -355,7 +361,7 @@ bool code(Codec& codec, typename Codec::template Ref<Answer> answer) {
 template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<MachineReport> report) {
   return codec.list(report.process_info, kMostInList) && codec.list(report.holders, kMostGpus) &&
-         codec.value(report.topology);
+         codec.value(report.holders_began) && codec.value(report.topology);
 }
 
 template <class Message>

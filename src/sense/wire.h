@@ -64,6 +64,7 @@ struct MachineReport {
     std::uint32_t count = 0;
   };
   std::vector<Holders> holders;  // of each GPU
+  Instant holders_began{};       // all of them are newer
   std::optional<Topology> topology;
 };
 

@@ -72,6 +72,7 @@ MachineReport some_report() {
   process.name = "python3";
   process.arguments = {"python3", "", "train.py"};
   report.holders = {{Absence::none, 3}, {Absence::no_permission, 0}};
+  report.holders_began = Instant(seconds(7));
   report.topology.emplace(3);
   report.topology->set(0, 2, {4, Nearness::one_switch});
   return report;
@@ -173,6 +174,7 @@ TEST(Wire, TheRestArrivesToo) {
   ASSERT_TRUE(decode(bytes_of(some_report()), report));
   EXPECT_EQ(report.process_info.at(0).arguments, (std::vector<std::string>{"python3", "", "train.py"}));
   EXPECT_EQ(report.holders.at(0).count, 3U);
+  EXPECT_EQ(report.holders_began, Instant(seconds(7)));
   EXPECT_EQ(report.topology->between(2, 0), (Join{4, Nearness::one_switch}));
 
   DriverReport driver;

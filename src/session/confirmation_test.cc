@@ -207,6 +207,65 @@ TEST(Confirmation, CountersOfTimeBeforeTheFiringConfirmNothing) {
   }
 }
 
+// ---- openers: of many processes a sample tells what the last whole scan has found
+
+// One scan after the other, each of which takes that long and finds who had opened the GPU when it began.
+Script scans_of_processes(Instant opens, Duration takes) {
+  Script script;
+  script.shares = [opens, takes, now = Instant(), whole = Instant()](Instant at, Reading& reading) mutable {
+    if (now == Instant()) now = whole = at;
+    if (at >= now + takes) whole = std::exchange(now, at);
+    if (takes == Duration::zero()) whole = at;
+    reading.set(Metric::openers, whole >= opens ? 1 : 0);
+    reading.openers_span = at - whole;
+  };
+  return script;
+}
+
+TEST(Confirmation, OpenersOfTimeBeforeTheFiringConfirmNothing) {
+  const Instant begins = ManualClock().now();
+  for (const Duration takes : {0ms, 700ms, 3000ms}) {
+    SCOPED_TRACE(takes / 1ms);
+    FakeWorld idle(scans_of_processes(begins + 1h, takes));
+    idle.job_runs = 2min;
+    Listening sink;
+    EXPECT_EQ(RunSession(run_settings("openers < 1 for 20s", 1s), idle, sink).run().status, kExitIdle);
+    const Duration fires = std::chrono::floor<std::chrono::seconds>(elapsed_until(idle, "end"));
+    EXPECT_LE(fires, 21s + 2 * takes);
+    for (const Duration after : {50ms, 150ms}) {
+      FakeWorld opened(scans_of_processes(begins + 20s + after, takes));
+      opened.job_runs = 2min;
+      EXPECT_EQ(RunSession(run_settings("openers < 1 for 20s", 1s), opened, sink).run().status, 0);
+      EXPECT_EQ(opened.count("end"), 0U);
+    }
+  }
+}
+
+TEST(Confirmation, OpenersOfTimeBeforeTheFiringConfirmNothingForEach) {
+  const Instant begins = ManualClock().now();
+  for (const bool opens : {false, true}) {
+    FakeWorld world(scans_of_processes(begins + (opens ? 20s + 100ms : Duration(1h)), 3s));
+    world.script.holders = [](Instant, unsigned) { return std::vector<GpuProcess>{holder_for_test(4711)}; };
+    world.send_from(begins + 40s, SIGINT);
+    EachSettings settings;
+    settings.steps = {{.when = *parse_rule("openers < 1 for 20s"), .actions = {*parse_action("end")}}};
+    settings.every = 1s;
+    settings.controlled = false;
+    Listening sink;
+    (void)EachSession(std::move(settings), world, sink).run();
+    EXPECT_EQ(world.count("end 4711"), opens ? 0U : 1U);
+  }
+}
+
+TEST(Confirmation, AScanOfAllProcessesThatTakesTooLongConfirmsNothing) {
+  FakeWorld world(scans_of_processes(ManualClock().now() + 1h, 20s));
+  world.job_runs = 2min;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("openers < 1 for 60s", 1s), world, sink).run().status, 0);
+  EXPECT_EQ(world.count("end"), 0U);
+  EXPECT_EQ(notes(sink, "not-confirmed"), "not confirmed: the scan of all processes takes too long\n");
+}
+
 // A confirming sample counts as any other: work in it ends the stretch, and the next one is tried again.
 TEST(Confirmation, WhatWasNotConfirmedIsTriedAgainWhileTheRuleHolds) {
   std::vector<Load> loads;

@@ -9,6 +9,7 @@
 #include "engine/subject_state.h"
 #include "lease/choice.h"
 #include "rule/fitting.h"
+#include "sense/openers.h"
 #include "sense/presence.h"
 
 namespace lull {
@@ -52,6 +53,12 @@ bool policy_uses(const Policy& policy, Of of) {
   return std::ranges::any_of(signals_of(policy), [&](Metric metric) { return info(metric).of == of; });
 }
 
+namespace {
+bool confirms(const FeedOptions& options, Metric metric) {
+  return policy_uses(options.policy, {metric}) || std::ranges::count(options.more_signals, metric) > 0;
+}
+}  // namespace
+
 Feed::Feed(World& world, FeedOptions options)
     : world_(world),
       options_(std::move(options)),
@@ -67,8 +74,8 @@ Feed::Feed(World& world, FeedOptions options)
               .needs_gpu = policy_uses(options_.policy, Of::gpu) || policy_uses(options_.policy, {Metric::job_util}),
               .users = world.users()}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
-      confirms_shares_(policy_uses(options_.policy, {Metric::job_util}) ||
-                       std::ranges::count(options_.more_signals, Metric::job_util) > 0),
+      confirms_shares_(confirms(options_, Metric::job_util)),
+      confirms_openers_(confirms(options_, Metric::openers)),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
         in_turn_ = true;
         if (own_) own_->ask();
@@ -222,6 +229,11 @@ std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope
 std::string not_confirmed_text(const Snapshot& snapshot, const std::vector<Device>& scope, const Rule& rule,
                                bool covered) {
   const std::string said = "not confirmed: ";
+  const auto scan_is_old = [&](const Device& device) {
+    const Reading* reading = snapshot.find(device.id());
+    return reading != nullptr && reading->openers_span > Duration::zero();
+  };
+  if (!covered && std::ranges::any_of(scope, scan_is_old)) return said + "the scan of all processes takes too long";
   if (!covered) return said + "the driver has given no new sample within " + format_duration(kLongestConfirmation);
   for (const Metric metric : rule.signals()) {
     const bool percent = metric == Metric::util || metric == Metric::mem_util;
@@ -306,9 +318,10 @@ void Feed::confirm(std::function<void()> then, bool covering) {
   ask_to_confirm();
 }
 
-// A source of the user's own has its timeout.
+// A source of the user's own has its timeout, and so has a scan of all processes.
 Duration Feed::longest_confirmation() const {
-  return kLongestConfirmation + (own_ ? own_->longest_timeout() : Duration::zero());
+  return kLongestConfirmation + (own_ ? own_->longest_timeout() : Duration::zero()) +
+         (confirms_openers_ ? OpenerScan::kOldestPass : Duration::zero());
 }
 
 template <class Do>
@@ -328,6 +341,8 @@ bool Feed::has_covered(const Waiting& one) const {
   bool all = asked - kShortestConfirmation >= one.from;
   each_reading([&](const Reading& reading) {
     all = all && asked - std::max(reading.newest_span, reading.counters_span) >= one.from;
+    // Of many processes a sample may tell what the last whole scan has found.
+    if (confirms_openers_) all = all && asked - reading.openers_span >= one.from;
     if (!wants_shares_ || !confirms_shares_) return;
     // The driver's samples of processes may come later than those of the GPU.
     all = all && (reading.shares_absence != Absence::none || asked - reading.shares_span >= one.from);

@@ -160,6 +160,7 @@ class Feed {
   bool wants_people_ = false;
   bool wants_shares_ = false;     // of processes: asked of the driver
   bool confirms_shares_ = false;  // and by a rule
+  bool confirms_openers_ = false;
   std::unique_ptr<SampleSource> sampler_;
   Ticker ticker_;
   Facts machine_;
