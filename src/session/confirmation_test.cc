@@ -545,7 +545,7 @@ TEST(Confirmation, ManyMayAskAtOnce) {
 
 // ---- the property of the issue
 
-enum class Kind : std::uint8_t { run, watch, each };
+enum class Kind : std::uint8_t { run, watch, each_gpu, each_job };
 // What a rule asks of its GPUs, with the threshold. A mean over time takes twice the interval to be known.
 enum class Shape : std::uint8_t { util, any, mean_of_gpus, mean_of_time, power };
 
@@ -556,6 +556,7 @@ struct Case {
   Duration every{};
   double threshold = 50;
   std::vector<std::vector<Load>> loads;  // of each GPU
+  std::vector<unsigned> job_of;          // of each GPU: who uses it, for Kind::each_job
 };
 
 std::string rule_of(const Case& one) {
@@ -578,7 +579,7 @@ Case random_case(std::mt19937_64& dice) {
   };
   const auto ms = [&](std::int64_t most) { return std::chrono::milliseconds(below(most)); };
   Case one;
-  one.kind = static_cast<Kind>(below(3));
+  one.kind = static_cast<Kind>(below(4));
   one.shape = static_cast<Shape>(below(5));
   one.card.period = std::array<Duration, 6>{100ms, kPeriod, 167ms, 250ms, 500ms, 1s}[below(6)];
   one.card.ring = below(3) != 0;
@@ -590,8 +591,9 @@ Case random_case(std::mt19937_64& dice) {
   // Around the firing, which is at four intervals: a step that stays, or bursts. GPUs work at once, or each for itself.
   const Duration around = 4 * one.every + (one.shape == Shape::mean_of_time ? 2 * one.every : 0s);
   const bool at_once = below(2) == 0;
-  for (std::int64_t gpus = 1 + below(3); gpus > 0; --gpus) {
+  for (std::int64_t gpus = one.kind == Kind::each_job ? 2 + below(3) : 1 + below(3); gpus > 0; --gpus) {
     std::vector<Load>& loads = one.loads.emplace_back();
+    one.job_of.push_back(one.kind == Kind::each_job ? static_cast<unsigned>(below(3) / 2) : 0);
     if (at_once && one.loads.size() > 1) loads = one.loads.front();
     if (!loads.empty()) continue;
     Duration at = around - 2500ms + ms(6000);
@@ -608,14 +610,16 @@ Case random_case(std::mt19937_64& dice) {
 
 struct Signalled {
   Duration at{};
-  std::optional<std::size_t> gpu;  // of `--per gpu`: that of whom was signalled
+  std::vector<std::size_t> gpus;  // by which whoever was signalled is judged
 };
 struct Ran {
   std::vector<Signalled> signalled;
   std::size_t not_confirmed = 0;
 };
 
-constexpr pid_t kHolder = 4711;  // of the first GPU; the others' follow
+constexpr pid_t kHolder = 4711;  // of the first GPU or job; the others' follow
+
+std::size_t subject_of(const Case& one, std::size_t gpu) { return one.kind == Kind::each_gpu ? gpu : one.job_of[gpu]; }
 
 Ran run_case(const Case& one) {
   SimulatedMachine machine(cards(one.loads, one.card));
@@ -630,11 +634,11 @@ Ran run_case(const Case& one) {
     settings.common.every = one.every;
     (void)WatchSession(std::move(settings), machine.world, sink).run();
   } else {
-    machine.world.script.holders = [](Instant, unsigned gpu) {
-      return std::vector<GpuProcess>{holder_for_test(kHolder + static_cast<pid_t>(gpu))};
+    machine.world.script.holders = [&](Instant, unsigned gpu) {
+      return std::vector<GpuProcess>{holder_for_test(kHolder + static_cast<pid_t>(subject_of(one, gpu)))};
     };
     EachSettings settings;
-    settings.who.per = Per::gpu;
+    settings.who.per = one.kind == Kind::each_gpu ? Per::gpu : Per::job;
     settings.steps = {{.when = *parse_rule(rule), .actions = {*parse_action("kill=holders")}}};
     settings.every = one.every;
     settings.controlled = false;
@@ -643,9 +647,11 @@ Ran run_case(const Case& one) {
   Ran ran;
   for (const Happened& what : machine.world.happened) {
     const Duration at = what.at - kTestBegins;
-    if (what.what == "end" || what.what == "exec=true") ran.signalled.push_back({at, {}});
+    const bool by_all = what.what == "end" || what.what == "exec=true";
+    Signalled signalled{at, {}};
     for (std::size_t gpu = 0; gpu < one.loads.size(); ++gpu)
-      if (what.what == fmt::format("end {}", kHolder + gpu)) ran.signalled.push_back({at, gpu});
+      if (by_all || what.what == fmt::format("end {}", kHolder + subject_of(one, gpu))) signalled.gpus.push_back(gpu);
+    if (!signalled.gpus.empty()) ran.signalled.push_back(std::move(signalled));
   }
   ran.not_confirmed = static_cast<std::size_t>(std::ranges::count(notes(sink, "not-confirmed"), '\n'));
   return ran;
@@ -657,15 +663,15 @@ bool worked_all_of_the_last_period(const Case& one, const Signalled& signalled) 
   // Without the moment's value the newest sample of the ring may have ended almost a period ago; with a margin for when
   // we ask.
   const Duration from = now - one.card.lag - one.card.period - (one.card.has_moment ? 0ms : 30ms);
-  const auto worked = [&](const std::vector<Load>& loads) {
+  const auto worked = [&](std::size_t gpu) {
+    const std::vector<Load>& loads = one.loads[gpu];
     const auto works = [&](Duration at) { return util_at(loads, at) >= one.threshold + 1; };
     return works(from) && std::ranges::none_of(loads, [&](const Load& step) {
              return step.at > from && step.at <= now && !works(step.at);
            });
   };
-  if (signalled.gpu) return worked(one.loads[*signalled.gpu]);
-  if (one.shape == Shape::any || one.shape == Shape::mean_of_gpus) return std::ranges::all_of(one.loads, worked);
-  return std::ranges::any_of(one.loads, worked);
+  if (one.shape == Shape::any || one.shape == Shape::mean_of_gpus) return std::ranges::all_of(signalled.gpus, worked);
+  return std::ranges::any_of(signalled.gpus, worked);
 }
 
 TEST(Confirmation, NobodyIsSignalledWhoseGpuWorkedForTheLastPeriodOfItsDriver) {
@@ -673,6 +679,7 @@ TEST(Confirmation, NobodyIsSignalledWhoseGpuWorkedForTheLastPeriodOfItsDriver) {
   const unsigned many = more != nullptr ? static_cast<unsigned>(std::atoi(more)) : 400;
   std::size_t signalled = 0;
   std::size_t refused = 0;
+  std::size_t jobs_of_several = 0;
   for (unsigned seed = 0; seed < many && !testing::Test::HasFailure(); ++seed) {
     std::mt19937_64 dice(seed);
     const Case one = random_case(dice);
@@ -685,9 +692,13 @@ TEST(Confirmation, NobodyIsSignalledWhoseGpuWorkedForTheLastPeriodOfItsDriver) {
       EXPECT_FALSE(worked_all_of_the_last_period(one, signalled_one))
           << "signalled at " << signalled_one.at / 1ms << " ms";
     signalled += ran.signalled.size();
+    if (one.kind == Kind::each_job)
+      jobs_of_several += static_cast<std::size_t>(
+          std::ranges::count_if(ran.signalled, [](const Signalled& job) { return job.gpus.size() > 1; }));
     refused += ran.not_confirmed;
   }
   EXPECT_GT(signalled, many / 8) << "or nothing was tried";
+  EXPECT_GT(jobs_of_several, many / 40) << "likewise";
   EXPECT_GT(refused, many / 10) << "likewise";
 }
 
