@@ -1,8 +1,24 @@
 #include "base/users.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "sense/file_tree_test.h"
+
+namespace {
+constexpr uid_t kSlow = 100'555;
+}
+
+// A name service that hangs for one user.
+extern "C" int getpwuid_r(uid_t uid, passwd* entry, char* buffer, size_t size, passwd** found) {
+  if (uid == kSlow) ::sleep(20);
+  using Function = int (*)(uid_t, passwd*, char*, size_t, passwd**);
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "getpwuid_r"))(uid, entry, buffer, size, found);
+}
 
 namespace lull {
 namespace {
@@ -49,6 +65,30 @@ TEST(Users, SubordinateUidsAreReadAgainWhenTheFileChanges) {
   EXPECT_EQ(owner_of(100'999, files), 1000U);
   tree.write("subuid", "ada:900000:65536\n# less\n");
   EXPECT_EQ(owner_of(100'999, files), 100'999U);
+}
+
+TEST(Users, ANameServiceThatHangsIsNotWaitedFor) {
+  const TestTree tree;
+  const UserFiles files{.passwd = tree.at("passwd"), .subuid = tree.at("subuid")};
+  tree.write("passwd", "ada:x:1000:1::/:/bin/sh\nbob:x:1001:1::/:/bin/sh\n");
+  tree.write("subuid", "ada:100000:65536\n");
+  // In a child: the name service is not asked for a while then.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const SystemClock clock;
+    const Instant began = clock.now();
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(user_name(kSlow, files), "100555");
+    EXPECT_EQ(owner_of(kSlow, files), kSlow) << "it may have a name of its own";
+    EXPECT_TRUE(belongs_to(kSlow, 1000, files)) << "and may be hers";
+    EXPECT_FALSE(belongs_to(kSlow, 1001, files));
+    EXPECT_EQ(user_name(kSlow + 1, files), "100556") << "nobody is asked now";
+    EXPECT_EQ(user_name(1000, files), "ada");
+    EXPECT_LT(clock.now() - began, std::chrono::seconds(5));
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
