@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -122,7 +123,8 @@ std::optional<ProcessEntry> parse_process_entry(std::string_view line) {
   stat.parent = fields.number<pid_t>();
   stat.group = fields.number<pid_t>();
   stat.session = fields.number<pid_t>();
-  stat.has_terminal = fields.number<int>() != 0;
+  const auto terminal = fields.number<unsigned>();
+  stat.terminal = makedev(terminal >> 8 & 0xFFF, (terminal & 0xFF) | (terminal >> 12 & 0xFFF00));
   fields.skip(1);  // tpgid
   stat.kernel_thread = (fields.number<unsigned>() & kKernelThread) != 0;
   fields.skip(4);  // minflt cminflt majflt cmajflt

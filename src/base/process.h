@@ -41,7 +41,7 @@ struct ProcessEntry {
   std::uint64_t start_ticks = 0;         // since boot
   unsigned threads = 1;
   bool kernel_thread = false;
-  bool has_terminal = false;
+  dev_t terminal = 0;  // the device number of its controlling terminal; 0: it has none
 
   ProcessId id() const { return {pid, start_ticks}; }
   // A zombie whose other threads still run has not ended.

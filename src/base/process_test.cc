@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <sys/prctl.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,12 +66,14 @@ TEST(ProcessEntry, AnyBytesAreRefusedOrRead) {
       parse_process_entry("42 (x) S parent 7 8 34816 7 4194304 100 200 1 2 30 12 5 6 20 0 1 0 987 1000 200\n"));
 }
 
-TEST(ProcessEntry, TellsWhetherItHasATerminal) {
+TEST(ProcessEntry, TellsItsTerminal) {
   const std::string with = stat_line(42, "bash", 'S', 7);
-  EXPECT_TRUE(parse_process_entry(with)->has_terminal);
+  EXPECT_EQ(parse_process_entry(with)->terminal, makedev(136, 0));
   std::string without = with;
   without.replace(without.find(" 34816 "), 7, " 0 ");
-  EXPECT_FALSE(parse_process_entry(without)->has_terminal);
+  EXPECT_EQ(parse_process_entry(without)->terminal, 0U);
+  without.replace(without.find(" 0 "), 3, " 1083460 ");  // /dev/pts/324: the number is in two parts
+  EXPECT_EQ(parse_process_entry(without)->terminal, makedev(136, 324));
 }
 
 TEST(StatusField, IsFoundByItsWholeName) {

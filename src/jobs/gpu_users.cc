@@ -74,7 +74,7 @@ bool asks_for_commands(std::span<const std::string_view> arguments) {
 bool is_typed_into(const ProcessEntry& shell, const ProcessEntry& child, const Root& root) {
   if (shell.group != shell.pid || child.session != shell.session || child.group == shell.group) return false;
   if (shell.session != shell.pid && !is_behind_switch(shell, root)) return false;
-  if (std::ranges::find(kShells, shell.name) == kShells.end() || !shell.has_terminal) return false;
+  if (std::ranges::find(kShells, shell.name) == kShells.end() || shell.terminal == 0) return false;
   // A script may ask for job control as well (set -m): what the shell was started with tells them apart.
   const auto line = run_with_timeout(
       [&] { return read_file(AT_FDCWD, root.proc + "/" + std::to_string(shell.pid) + "/cmdline", 4096).value_or(""); },

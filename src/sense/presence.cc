@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/process.h"
 #include "base/text.h"
 
 namespace lull {
@@ -25,8 +26,10 @@ constexpr Duration kLeap = std::chrono::seconds(2);  // that the wall clock was 
 void Presence::add(int folder, const std::string& name, const std::string& path, Terminals& found) const {
   struct stat info{};
   if (::fstatat(folder, name.c_str(), &info, 0) != 0 || std::ranges::count(options_.ignore, info.st_uid) > 0) return;
-  found[path] = {
-      info.st_uid, std::chrono::seconds(info.st_atim.tv_sec) + std::chrono::nanoseconds(info.st_atim.tv_nsec), {}};
+  const auto time = [](const timespec& at) {
+    return std::chrono::seconds(at.tv_sec) + std::chrono::nanoseconds(at.tv_nsec);
+  };
+  found[path] = {info.st_uid, info.st_rdev, time(info.st_atim), time(info.st_ctim), {}};
 }
 
 // The terminals of one folder. False: it cannot be looked at.
@@ -53,6 +56,23 @@ void Presence::add_logged_in(Terminals& found) const {
   }
 }
 
+// Those at which somebody has typed, and that may have been opened before the wall clock was set.
+std::set<std::string> Presence::opened_before_leap(const Terminals& found, Duration ahead) const {
+  std::set<std::string> doubtful;
+  for (const auto& [path, one] : found)
+    if (one.noted > one.opened) doubtful.insert(path);
+  if (doubtful.empty()) return doubtful;
+  for (const ProcessEntry& leader : read_all_processes(options_.root)) {
+    if (leader.terminal == 0 || leader.session != leader.pid) continue;
+    std::erase_if(doubtful, [&](const std::string& path) {
+      const Terminal& one = found.at(path);
+      return one.number == leader.terminal &&
+             std::chrono::abs(one.opened - since_boot(leader.start_ticks) - ahead) <= kLeap;
+    });
+  }
+  return doubtful;
+}
+
 std::optional<std::vector<Typist>> Presence::typists(const Clock& clock) {
   const Instant now = clock.now();
   const Duration wall = clock.wall().time_since_epoch();
@@ -61,6 +81,7 @@ std::optional<std::vector<Typist>> Presence::typists(const Clock& clock) {
   Terminals found;
   if (!add_all(options_.root.dev + "/pts", "", found) || !add_all(options_.root.dev, "tty", found)) return std::nullopt;
   add_logged_in(found);
+  const std::set<std::string> doubtful = looked_at_ ? std::set<std::string>() : opened_before_leap(found, ahead);
   // A key that was not there at the previous look is younger than that.
   const Duration oldest = looked_at_ ? now - *looked_at_ : now.time_since_epoch();
   std::map<uid_t, Instant> newest;
@@ -69,7 +90,8 @@ std::optional<std::vector<Typist>> Presence::typists(const Clock& clock) {
     if (before != terminals_.end() && before->second.user == one.user && before->second.noted == one.noted)
       one.typed = before->second.typed;
     else
-      one.typed = now - (leapt ? Duration::zero() : std::clamp(wall - one.noted, Duration::zero(), oldest));
+      one.typed = now - (leapt || doubtful.contains(path) ? Duration::zero()
+                                                          : std::clamp(wall - one.noted, Duration::zero(), oldest));
     const auto latest = newest.try_emplace(one.user, one.typed).first;
     latest->second = std::max(latest->second, one.typed);
   }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +29,9 @@ struct Typist {
 };
 
 // Keeps for each terminal when its last key was, by a clock that cannot be set. The kernel notes the wall clock: that
-// is believed for what was before the first look, and later only as far as it agrees with the other clock.
+// is believed only as far as it agrees with the other clock. For what was before the first look: where the time at
+// which the terminal was opened, which the kernel notes too, agrees with the start of the process that leads its
+// session. Else the last key counts as one of now.
 class Presence {
  public:
   explicit Presence(PresenceOptions options = {}) : options_(std::move(options)) {}
@@ -42,14 +45,16 @@ class Presence {
  private:
   struct Terminal {
     uid_t user = 0;
-    Duration noted{};  // the kernel's time of the last key, by the wall clock
-    Instant typed{};   // by ours
-    bool operator==(const Terminal&) const = default;
+    dev_t number = 0;
+    Duration noted{};   // the kernel's time of the last key, by the wall clock
+    Duration opened{};  // and that of its last change of owner or mode
+    Instant typed{};    // the last key by our clock
   };
   using Terminals = std::map<std::string, Terminal>;
   void add(int folder, const std::string& name, const std::string& path, Terminals& found) const;
   bool add_all(const std::string& folder, std::string_view prefix, Terminals& found) const;
   void add_logged_in(Terminals& found) const;
+  std::set<std::string> opened_before_leap(const Terminals& found, Duration ahead) const;
 
   PresenceOptions options_;
   Terminals terminals_;

@@ -1,8 +1,11 @@
 #include "sense/presence.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include <utmpx.h>
 
@@ -151,6 +154,62 @@ TEST_F(SetClockTest, ATerminalThatAppearsLaterIsNotOlderThanThePreviousScan) {
   clock_.ahead += 2h;
   clock_.advance(9s);
   EXPECT_EQ(presence_.user_idle(clock_), 0) << "of a terminal that came with a leap nothing else is known";
+}
+
+// A terminal of the real kernel's with a session; the clocks are the test's.
+class TypedBeforeTest : public SetClockTest {
+ protected:
+  TypedBeforeTest() {
+    int master = -1;
+    int slave = -1;
+    if (::openpty(&master, &slave, nullptr, nullptr, nullptr) != 0) std::abort();
+    master_ = Fd(master);
+    slave_ = Fd(slave);
+    char name[64];
+    if (::ttyname_r(slave, name, sizeof name) != 0) std::abort();
+    tree_.link("dev/pts/0", name);
+    // It was opened 100 s ago, and 40 s ago somebody has typed.
+    struct stat info{};
+    if (::fstat(slave, &info) != 0) std::abort();
+    const timespec times[2] = {{info.st_ctim.tv_sec + 60, 0}, {0, UTIME_OMIT}};
+    if (::futimens(slave, times) != 0 || ::fstat(slave, &info) != 0) std::abort();
+    number_ = minor(info.st_rdev);
+    const Duration opened = std::chrono::seconds(info.st_ctim.tv_sec) + std::chrono::nanoseconds(info.st_ctim.tv_nsec);
+    clock_.ahead = opened + 100s - clock_.now().time_since_epoch();
+  }
+  void leader_started(Duration ago, unsigned terminal) const {
+    const std::int64_t ticks = (clock_.now().time_since_epoch() - ago) / 1s * ::sysconf(_SC_CLK_TCK);
+    tree_.write("proc/4711/stat",
+                fmt::format("4711 (bash) S 1 4711 4711 {} 4711 4194560 1 2 3 4 5 6 7 8 20 0 1 0 {} 1 1",
+                            136U << 8 | terminal, ticks));
+  }
+
+  Fd master_;
+  Fd slave_;
+  unsigned number_ = 0;
+};
+
+TEST_F(TypedBeforeTest, CountsFromTheKeyWhereTheClockWasNotSet) {
+  leader_started(100s, number_);
+  EXPECT_NEAR(presence_.user_idle(clock_), 40 - 8, 2);
+}
+
+TEST_F(TypedBeforeTest, CountsFromTheFirstLookWhereTheClockWasSet) {
+  leader_started(100s, number_);
+  for (const Duration by : {Duration(2h), Duration(-20s)}) {
+    clock_.ahead += by;
+    Presence late({.ignore = {}, .utmp = {}, .root = tree_.root()});
+    EXPECT_EQ(late.user_idle(clock_), 0) << by / 1s;
+    clock_.advance(20s);
+    EXPECT_EQ(late.user_idle(clock_), 20 - 8) << by / 1s;
+    clock_.ahead -= by;
+  }
+}
+
+TEST_F(TypedBeforeTest, CountsFromTheFirstLookWhereNobodyTells) {
+  EXPECT_EQ(presence_.user_idle(clock_), 0) << "no process leads a session there";
+  leader_started(100s, number_ + 1);
+  EXPECT_EQ(Presence({.ignore = {}, .utmp = {}, .root = tree_.root()}).user_idle(clock_), 0);
 }
 
 TEST_F(SetClockTest, SmallCorrectionsOfTheClockAreNoLeap) {
