@@ -610,6 +610,36 @@ TEST_F(NamedByOthers, ACopiedContainerNameJoinsNobody) {
   }
 }
 
+// What it costs is theirs: none of their own is judged by itself.
+TEST_F(NamedByOthers, AUserCanJoinTheirOwnProcessesByTheNameOfAContainer) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
+  const std::string made_up = theirs + "/docker-" + id + ".scope";
+  cgroup(theirs, 1001);
+  cgroup(made_up, 1001);
+  make({.pid = 20, .user = 1001, .cgroup = made_up});
+  make({.pid = 21, .user = 1001, .cgroup = made_up});
+  make({.pid = 22, .user = 1001, .cgroup = theirs});
+  const auto jobs = jobs_of({20, 21, 22});
+  EXPECT_EQ(jobs[0], "container:" + user_name(1001) + "/" + short_id);
+  EXPECT_EQ(jobs[1], jobs[0]);
+  EXPECT_EQ(jobs[2], "tree:22@100");
+}
+
+TEST_F(NamedByOthers, AUserCanFreezeTheirOwnJob) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
+  cgroup(theirs, 1001);
+  for (const char* name : {"/frozen", "/runs"}) cgroup(theirs + name, 1001);
+  std::ofstream(root.proc + "/cg" + theirs + "/frozen/cgroup.events") << "populated 1\nfrozen 1\n";
+  std::ofstream(root.proc + "/cg" + theirs + "/runs/cgroup.events") << "populated 1\nfrozen 0\n";
+  make({.pid = 20, .user = 1001, .cgroup = theirs + "/frozen"});
+  make({.pid = 21, .user = 1001, .cgroup = theirs + "/runs"});
+  GpuUsers users(root);
+  const auto uses = users.look(snapshot({{process(20), process(21)}}), UserDetail::jobs);
+  ASSERT_EQ(holders(uses[0]).size(), 2U);
+  EXPECT_TRUE(holders(uses[0])[0].stopped);
+  EXPECT_FALSE(holders(uses[0])[1].stopped);
+}
+
 TEST_F(NamedByOthers, AFolderOfRootsBelowOneOfAUsersIsTheUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
   cgroup(theirs, 1001);
