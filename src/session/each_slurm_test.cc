@@ -379,6 +379,40 @@ TEST_F(EachSlurmTest, TimeThatWasGivenOutlivesTheWatcher) {
   EXPECT_TRUE(acts_within(5min)) << "what is none is no time";
 }
 
+// The request is in Slurm's queue, whatever became of the command that sent it.
+TEST_F(EachSlurmTest, AVerbWithoutAnAnswerMakesAKeepUncertain) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = [this, slurm = running()](const std::vector<std::string>& command) {
+    HelperResult result = slurm(command);
+    if (command[1] == "requeue") result = {.timed_out = true, .trouble = "not done within 5s"};
+    return result;
+  };
+  Listening sink;
+  EachSession session(settings(), world, sink);
+  std::map<int, std::string> said;
+  const auto at = [&](Duration when, int key, const std::string& target) {
+    world.loop().at(Instant(when), [&, key, target] { said[key] = session.on_keep(1000, "ada", target, 1h); });
+  };
+  Instant sent{};
+  std::function<void()> look = [&] {
+    if (verbs.empty()) return (void)world.loop().in(100ms, look);
+    sent = world.clock.now();
+    at(sent - Instant(0s) + 2s, 0, "slurm:22");
+    at(sent - Instant(0s) + 4min, 1, "");
+    at(sent - Instant(0s) + 6min, 2, "slurm:22");
+    world.loop().in(7min, [&] { world.send(SIGTERM); });
+  };
+  world.loop().in(1s, look);
+  (void)session.run();
+  EXPECT_EQ(verbs.size(), 1U) << "kept, as far as lull can";
+  EXPECT_TRUE(said[0].starts_with("not certain: ") && said[0].contains("slurm:22 for 1h") &&
+              said[0].contains("Slurm had not answered slurm=requeue"))
+      << said[0];
+  EXPECT_TRUE(said[1].starts_with("not certain: ")) << said[1];
+  EXPECT_TRUE(said[2].starts_with("kept: ")) << said[2];
+}
+
 TEST_F(EachSlurmTest, ARestartBeginsAnew) {
   give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
   FakeWorld world(with_util(idle));

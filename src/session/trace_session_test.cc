@@ -69,5 +69,24 @@ TEST_F(NamesTest, AreForgottenWithTheProcess) {
   EXPECT_EQ(row({process_of(7, 0)}).users, "");
 }
 
+// As `watch` and `keep` name them. Process trees and leases are told by a replay itself.
+TEST_F(NamesTest, JobsOfASchedulerHaveTheirWholeName) {
+  const auto cell = [&](std::initializer_list<const char*> jobs) {
+    std::vector<GpuProcess> all;
+    for (const char* job : jobs) {
+      all.push_back(named(process_of(static_cast<pid_t>(7 + all.size()), 100), "ada", "train"));
+      all.back().job = job;
+    }
+    return row(all).job;
+  };
+  EXPECT_EQ(cell({"slurm:21"}), "slurm:21");
+  EXPECT_EQ(cell({"slurm:21", "slurm:21"}), "slurm:21");
+  EXPECT_EQ(cell({"slurm:21", "slurm:22"}), "") << "one cell is of one job";
+  EXPECT_EQ(cell({"pod:1234"}), "pod:1234");
+  EXPECT_EQ(cell({"container:0123456789ab"}), "container:0123456789ab");
+  EXPECT_EQ(cell({"tree:7"}), "");
+  EXPECT_EQ(cell({"slurm:21", "tree:9"}), "");
+}
+
 }  // namespace
 }  // namespace lull

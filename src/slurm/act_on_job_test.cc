@@ -29,6 +29,12 @@ HelperResult timed_out() {
   result.trouble = "not done within 5s";
   return result;
 }
+HelperResult killed() {
+  HelperResult result;
+  result.status = ExitStatus{.signal = 9};
+  result.trouble = "SIGKILL";
+  return result;
+}
 HelperResult silent() {
   return ended(1, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)");
 }
@@ -96,7 +102,9 @@ class SlurmTest : public ::testing::Test {
                                   : runs != slurm_gave.end() && key.starts_with("given") ? ended(0, runs->second)
                                                                                          : ended(0);
       const auto slow = takes.find(key);
-      loop->in(slow == takes.end() ? 1ms : slow->second, [done = std::move(done), result] { done(result); });
+      const Duration time = slow == takes.end() ? 1ms : slow->second;
+      loop->in(std::min(time, limit),
+               [done = std::move(done), late = time > limit, result] { done(late ? timed_out() : result); });
     };
   }
   std::size_t count(std::string_view beginning) const {
@@ -195,6 +203,7 @@ TEST_F(SlurmTest, EachCommandThatHangsOrFailsIsSaid) {
     HelperResult result;
     ActResult::Kind kind;
     bool acts;
+    bool unanswered = false;
   };
   const std::vector<Case> cases = {
       {"squeue", timed_out(), ActResult::Kind::not_now, false},
@@ -206,8 +215,13 @@ TEST_F(SlurmTest, EachCommandThatHangsOrFailsIsSaid) {
       {"squeue", ended(0, squeue_row("RUNNING", 1)), ActResult::Kind::no_longer, false},
       {"comment", timed_out(), ActResult::Kind::not_now, false},
       {"comment", ended(1, "slurm_update error: Access/permission denied"), ActResult::Kind::done, true},
-      {"requeue", timed_out(), ActResult::Kind::not_now, true},
+      {"requeue", timed_out(), ActResult::Kind::not_now, true, true},
+      {"requeue", killed(), ActResult::Kind::not_now, true, true},
       {"requeue", silent(), ActResult::Kind::not_now, true},
+      {"requeue", ended(1, "Slurm backup controller in standby mode"), ActResult::Kind::not_now, true},
+      {"requeue", ended(1, "Socket timed out on send/recv operation"), ActResult::Kind::not_now, true, true},
+      {"requeue", ended(1, "Unable to contact slurm controller (receive failure)"), ActResult::Kind::not_now, true,
+       true},
       {"requeue", ended(1, "Requested operation is presently disabled"), ActResult::Kind::failed, true},
   };
   for (const Case& one : cases) {
@@ -217,7 +231,22 @@ TEST_F(SlurmTest, EachCommandThatHangsOrFailsIsSaid) {
     const ActResult result = act({.verb = Verb{VerbKind::requeue}, .reason = "idle"});
     EXPECT_EQ(result.kind, one.kind) << one.key << ": " << result.text;
     EXPECT_EQ(any_verb(), one.acts) << one.key;
+    EXPECT_EQ(result.unanswered, one.unanswered) << one.key << ": " << result.text;
   }
+}
+
+// Such a controller might do it after the command's time, when nothing is known of the job any more.
+TEST_F(SlurmTest, ASlowControllerIsSentNoVerb) {
+  takes = {{"comment", 2500ms}};
+  EXPECT_EQ(act({.verb = Verb{VerbKind::cancel}, .reason = "idle"}).text,
+            "Slurm's controller does not answer within 2s");
+  EXPECT_FALSE(any_verb());
+  answers["squeue"] = ended(0, squeue_row(Shown{.requeue = false}));
+  takes = {{"update", 2500ms}};
+  EXPECT_EQ(act({.verb = Verb{VerbKind::requeue}}).kind, ActResult::Kind::not_now);
+  EXPECT_FALSE(any_verb());
+  takes = {{"comment", 1500ms}};
+  EXPECT_EQ(act({.verb = Verb{VerbKind::cancel}, .reason = "idle"}).kind, ActResult::Kind::done);
 }
 
 // The same number, and as many restarts, need not be the same job.
@@ -435,7 +464,7 @@ TEST_F(SlurmTest, WhatTheNodesSaidIsGoodForAWhileOnly) {
   answers["squeue"] = ended(0, squeue_row(kOnTwo));
   answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
   for (const std::string slow : {"squeue", "comment"}) {
-    takes = {{"runuser", 2000ms}, {slow, 4000ms}};
+    takes = {{"runuser", 4000ms}, {slow, 1500ms}};
     const auto got = step(job_on("gpu[1-2]"), Verb{VerbKind::requeue});
     ASSERT_TRUE(got.outcome) << slow;
     EXPECT_TRUE(got.outcome->not_now) << slow;

@@ -88,6 +88,70 @@ TEST(RunningJobs, SinfoSaysHowManyGpusANodeHas) {
   EXPECT_EQ(node_gpus_command(kNodes)[3], "--nodes=n1,n2");
 }
 
+// As public threads and manuals show them: the lines around those that count have changed from release to release.
+TEST(RunningJobs, DetailsOfOtherReleasesAreRead) {
+  const auto whole = [](std::string_view preemption, std::string_view suspension, std::string_view tres,
+                        std::string_view gres, std::string_view end) {
+    return fmt::format(
+        "JobId=22 JobName=train\n"
+        "   UserId=ada(1000) GroupId=ada(1000) MCS_label=N/A\n"
+        "   Priority=1020 Nice=0 Account=physics QOS=normal\n"
+        "   JobState=RUNNING Reason=None Dependency=(null)\n"
+        "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n"
+        "   DerivedExitCode=0:0\n"
+        "   RunTime=01:00:03 TimeLimit=7-00:00:00 TimeMin=N/A\n"
+        "   SubmitTime=1795000990 EligibleTime=1795000990\n"
+        "   AccrueTime=1795000990\n"
+        "   StartTime=1795000998 EndTime=1795605798 Deadline=N/A\n"
+        "{}   SuspendTime=None SecsPreSuspend=0{}\n"
+        "   Partition=main AllocNode:Sid=login1:146065\n"
+        "   ReqNodeList=(null) ExcNodeList=(null)\n"
+        "   NodeList=n[1-2]\n"
+        "   BatchHost=n1\n"
+        "   NumNodes=2 NumCPUs=64 NumTasks=2 CPUs/Task=32 ReqB:S:C:T=0:0:*:*\n"
+        "{}"
+        "   Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*\n"
+        "   JOB_GRES=gpu:h100:4\n"
+        "{}"
+        "   MinCPUsNode=32 MinMemoryNode=120G MinTmpDiskNode=0\n"
+        "   Features=(null) DelayBoot=00:00:00\n"
+        "   OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)\n"
+        "   Command=/home/ada/job.sh\n"
+        "   WorkDir=/home/ada\n"
+        "{}\n",
+        preemption, suspension, tres, gres, end);
+  };
+  const std::string together = "     Nodes=n[1-2] CPU_IDs=0-31 Mem=122880 GRES=gpu:h100:2(IDX:0,3)\n";
+  const std::string apart =
+      "     Nodes=n1 CPU_IDs=0-31 Mem=122880 GRES=gpu:h100:2(IDX:0,3)\n"
+      "     Nodes=n2 CPU_IDs=32-63 Mem=122880 GRES=gpu:h100:2(IDX:0,3)\n";
+  const std::string outputs =
+      "   StdErr=/home/ada/slurm-22.out\n   StdIn=/dev/null\n   StdOut=/home/ada/slurm-22.out\n";
+  for (const std::string& text :
+       {// 20.11
+        whole("", " LastSchedEval=1795000998", "   TRES=cpu=64,mem=240G,node=2,billing=64,gres/gpu=4\n", together,
+              outputs + "   Power=\n   TresPerNode=gpu:2\n   NtasksPerTRES:0\n"),
+        // 21.08 and 22.05, with preemption
+        whole("   PreemptEligibleTime=1795000998 PreemptTime=None\n", " LastSchedEval=1795000998 Scheduler=Main",
+              "   TRES=cpu=64,mem=240G,node=2,billing=64,gres/gpu=4,gres/gpu:h100=4\n", apart,
+              outputs + "   Power=\n   TresPerNode=gres:gpu:2\n"),
+        // 23.02 to 24.05
+        whole("", " LastSchedEval=1795000998 Scheduler=Backfill",
+              "   ReqTRES=cpu=64,mem=240G,node=2,billing=64,gres/gpu=4\n"
+              "   AllocTRES=cpu=64,mem=240G,node=2,billing=64,gres/gpu=4,gres/gpu:h100=4\n",
+              together, outputs + "   Power=\n   TresPerNode=gres/gpu:2\n   TresPerTask=cpu=32\n"),
+        // 24.11 and later
+        whole("   PreemptEligibleTime=1795000998 PreemptTime=None\n", " LastSchedEval=1795000998 Scheduler=Backfill",
+              "   ReqTRES=cpu=64,mem=240G,node=2,billing=64,gres/gpu=4\n"
+              "   AllocTRES=cpu=64,mem=240G,node=2,billing=64,gres/gpu=4,gres/gpu:h100=4\n",
+              apart, outputs + "   TresPerNode=gres/gpu:h100:2\n")}) {
+    const auto given = read_job_details(text, 22, kNodes);
+    ASSERT_TRUE(given) << given.error().message() << text;
+    EXPECT_EQ(given->gpus, (std::vector<std::pair<std::string, unsigned>>{{"n1", 0}, {"n1", 3}, {"n2", 0}, {"n2", 3}}));
+    EXPECT_EQ(given->since, WallTime(1795000998s));
+  }
+}
+
 // The name of a job may hold anything, lines included.
 TEST(RunningJobs, ANameThatLooksLikeALineLeavesTheJobAlone) {
   for (const std::string& text : {
