@@ -522,6 +522,29 @@ TEST(Judge, SeveralSignalsThatWouldDoAreListed) {
             "this rule cannot be judged while GPU 0 gives no util (not supported); power, mem_util or procs would do");
 }
 
+TEST(Judge, GpusThatLackASignalForDifferentReasonsAreNotJoined) {
+  const std::vector<MissingSignal> missing = {
+      {.gpu = "0", .metric = Metric::util, .why = Absence::not_supported, .instead = {}},
+      {.gpu = "1", .metric = Metric::util, .why = Absence::lost, .instead = {}}};
+  EXPECT_EQ(
+      missing_line(missing),
+      "this rule cannot be judged while GPU 0 gives no util (not supported), and GPU 1 gives no util (GPU is lost)");
+}
+
+TEST(Judge, AnExplanationNamesWhatIsMissingOnlyIfTheRuleCannotBeJudged) {
+  Explanation explanation;
+  explanation.rule = "util < 5 for 1m";
+  explanation.gpus = {"0"};
+  explanation.missing = {{.gpu = "0", .metric = Metric::util, .why = Absence::not_supported, .instead = {}}};
+  explanation.truth = Truth::unknown;
+  EXPECT_EQ(to_string(explanation, false).size(), 2U);
+  explanation.running = true;
+  EXPECT_EQ(to_string(explanation, false).size(), 1U);
+  explanation.running = false;
+  explanation.truth = Truth::no;
+  EXPECT_EQ(to_string(explanation, false).size(), 1U);
+}
+
 TEST(Judge, WhatWasNotCoveredBreaksTheStreakAndIsSaid) {
   Machine machine(2);
   Judge judge = judge_for(machine, "util < 5 for 3s");

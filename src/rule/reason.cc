@@ -112,8 +112,8 @@ std::string value_text(Metric metric, double value, bool share) {
     case Unit::seconds:
       return std::abs(value) < 9e9 ? format_duration(Duration(std::llround(value) * 1'000'000'000)) : "?";
     case Unit::percent:
-      return value != 0 && std::abs(value) < 10 && value != std::round(value) ? fmt::format("{:.1f} %", value)
-                                                                              : fmt::format("{:.0f} %", value);
+      return std::abs(value) < 10 && value != std::round(value) ? fmt::format("{:.1f} %", value)
+                                                                : fmt::format("{:.0f} %", value);
     default: break;
   }
   const std::string_view name = unit_name(unit);
