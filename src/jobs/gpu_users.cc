@@ -89,8 +89,6 @@ bool is_typed_into(const ProcessEntry& shell, const ProcessEntry& child, const R
 std::string program_of(const Root& root, pid_t pid) {
   std::error_code error;
   std::string name = std::filesystem::read_symlink(root.proc + "/" + std::to_string(pid) + "/exe", error).filename();
-  constexpr std::string_view kDeleted = " (deleted)";  // by an upgrade
-  if (name.ends_with(kDeleted)) name.resize(name.size() - kDeleted.size());
   return name;
 }
 
@@ -153,7 +151,7 @@ std::optional<std::string> job_of_slurmstepd(const Root& root, const ProcessEntr
     if (one.pid == entry.pid || one.name != "slurmstepd" || process_user(root, one.pid) != uid_t{0}) return false;
     // A link to sudo gives a process of root's any name.
     const std::string program = program_of(root, one.pid);
-    if (!program.empty() && program != "slurmstepd") return false;
+    if (!program.empty() && !program.starts_with("slurmstepd")) return false;  // Debian: slurmstepd-wlm
     // "slurmstepd: [4711.batch]"
     const auto title = read_file(AT_FDCWD, root.proc + "/" + std::to_string(one.pid) + "/cmdline", 4096);
     const std::string_view text = title ? std::string_view(*title) : std::string_view();

@@ -755,8 +755,11 @@ TEST_F(GpuUsersTest, WithoutCgroupsOfSlurmsAProcessIsOfTheJobOfTheSlurmstepdAbov
   fs::create_symlink("/usr/bin/sudo", root.proc + "/9/exe");
   EXPECT_EQ(job_of(12), "tree:10@100");
   fs::remove(root.proc + "/9/exe");
-  fs::create_symlink("/usr/sbin/slurmstepd (deleted)", root.proc + "/9/exe");
-  EXPECT_EQ(job_of(12), "slurm:4711");
+  for (const char* program : {"/usr/sbin/slurmstepd (deleted)", "/usr/sbin/slurmstepd-wlm"}) {
+    fs::create_symlink(program, root.proc + "/9/exe");
+    EXPECT_EQ(job_of(12), "slurm:4711") << program;
+    fs::remove(root.proc + "/9/exe");
+  }
 }
 
 TEST_F(NamedByOthers, WhereNobodyCanSeeWhoMadeItUsersAreNotJoined) {
