@@ -29,7 +29,7 @@ inline bool ends_with_call(std::string_view code, Processor processor = kThisPro
   }
   const auto byte = [&](std::size_t back) { return static_cast<unsigned char>(code[kLongestCall - back]); };
   if (byte(5) == 0xE8) return true;  // call to a place
-  for (const std::size_t length : {2U, 3U, 6U, 7U})
+  for (const std::size_t length : {2U, 3U, 4U, 6U, 7U})
     if (byte(length) == 0xFF && (byte(length - 1) >> 3 & 7) == 2) return true;  // call by register or memory
   return false;
 }
