@@ -107,7 +107,12 @@ class Fill:
         return {gpu["gpu"]: gpu for gpu in json.loads(done.stdout)[0]["gpus"]}
 
     def wait_status(self, gpu, reason):
-        return self.wait(lambda: (s := self.status()[gpu])["reason"] == reason and s, f"{reason} of GPU {gpu}")
+        """It may not answer yet."""
+        def found():
+            done = self.gpus.lull("fill", "--status", "--json", env={"LULL_CONTROL": str(self.folder)})
+            gpus = {one["gpu"]: one for fill in json.loads(done.stdout) for one in fill["gpus"]}
+            return gpu in gpus and gpus[gpu]["reason"] == reason and gpus[gpu]
+        return self.wait(found, f"{reason} of GPU {gpu}")
 
 
 # Devices that opening does nothing to and that hardly anybody opens: kmsg, autofs, btrfs-control, loop-control, tun. An

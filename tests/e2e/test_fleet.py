@@ -221,7 +221,7 @@ def test_slurm_that_does_not_answer_does_nothing(cluster, judge, programs):
     programs.add("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with StandIn(body=whole) as server:
         one = judge(server)
-        assert "Slurm's controller does not answer" in read_until(one.stderr, "meanwhile")
+        assert "Slurm's controller does not answer" in read_until(one.stderr, "no job is judged")
         assert not cluster.acted()
 
 

@@ -419,7 +419,7 @@ def test_the_answer_comes_first(tmp_path):
         "worked again; 27 % (0.0–62.9 %) of the work lost; 0.63 GPU-hours freed. The job not seen again was followed for 29 min.")
     assert "Judged each GPU by itself: 2 GPUs, 8.0 GPU-hours seen, no gaps, no rows left out." in out
     hurt = out[out.index("whose work it would have lost"):].splitlines()
-    assert "alice" in hurt[2] and "python train.py" in hurt[2] and "bob" not in out[out.index("whom"):out.index("what it would have ended")]
+    assert "alice" in hurt[2] and "python train.py" in hurt[2] and "bob" not in out[out.index("whose work it would have lost"):out.index("what it would have ended")]
     got = totals(trace, "--idle", "util < 1 for 30m")
     work = (60 - 1 + 100) * 60 * .5 + (60 - 1) * 60 * .9 + 60 * 60 * .9
     assert got["totals"]["work_lost_ratio"] == pytest.approx(100 * 60 * .5 / work)
