@@ -385,7 +385,8 @@ TEST_F(EachSlurmTest, AVerbWithoutAnAnswerMakesAKeepUncertain) {
   FakeWorld world(with_util(idle));
   world.answer_command = [this, slurm = running()](const std::vector<std::string>& command) {
     HelperResult result = slurm(command);
-    if (command[1] == "requeue") result = {.timed_out = true, .trouble = "not done within 5s"};
+    if (command[1] == "requeue")
+      result = {.status = {}, .timed_out = true, .trouble = "not done within 5s", .output = ""};
     return result;
   };
   Listening sink;
