@@ -67,7 +67,7 @@ TEST_F(VisibilityTest, OfAmdByUuidAndCountedFromZeroInWhatThatLeaves) {
   fill(Vendor::amd);
   EXPECT_EQ(of()->set, (Variables{{"ROCR_VISIBLE_DEVICES", "GPU-5d1f000000000000,GPU-5d1f000000000002"},
                                   {"HIP_VISIBLE_DEVICES", "0,1"}}));
-  EXPECT_EQ(of()->removed, (Names{"GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"}));
+  EXPECT_EQ(of()->removed, (Names{"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}));
 }
 
 TEST_F(VisibilityTest, OfAmdByKfdsOrderWhereAUuidNamesSeveralOrNone) {

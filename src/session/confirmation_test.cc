@@ -246,7 +246,7 @@ TEST(Confirmation, OpenersOfTimeBeforeTheFiringConfirmNothingForEach) {
   for (const bool opens : {false, true}) {
     FakeWorld world(scans_of_processes(begins + (opens ? 20s + 100ms : Duration(1h)), 3s));
     world.script.holders = [](Instant, unsigned) { return std::vector<GpuProcess>{holder_for_test(4711)}; };
-    world.send_from(begins + 40s, SIGINT);
+    world.send_from(begins + 35s, SIGINT);
     EachSettings settings;
     settings.steps = {{.when = *parse_rule("openers < 1 for 20s"), .actions = {*parse_action("end")}}};
     settings.every = 1s;

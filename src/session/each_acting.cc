@@ -187,8 +187,8 @@ void EachSession::log_hang(const TrackedSubject& tracked, std::uint32_t step) {
 void EachSession::act_on(const Key& key, const Fired& fire) {
   const TrackedSubject& tracked = *tracker_.find(key.first);
   std::vector<ActionOption> words = steps_of(key.first)[key.second].actions;
-  std::erase_if(words, [&](const ActionOption& word) { return spares_slurm_job(tracked, word); });
-  if (words.empty()) return engine_.outcome(key.first, 0, key.second);
+  const auto spared = std::erase_if(words, [&](const ActionOption& word) { return spares_slurm_job(tracked, word); });
+  if (spared > 0 && words.empty()) return engine_.outcome(key.first, 0, key.second);
   FiringFacts all = facts(tracked, fire, key.second);
   const bool dry_run = settings_.dry_run;
   if (!dry_run || !confirms()) sink_.firing(all, dry_run);

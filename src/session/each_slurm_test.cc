@@ -407,7 +407,7 @@ TEST_F(EachSlurmTest, AVerbWithoutAnAnswerMakesAKeepUncertain) {
   world.loop().in(1s, look);
   (void)session.run();
   EXPECT_EQ(verbs.size(), 1U) << "kept, as far as lull can";
-  EXPECT_TRUE(said[0].starts_with("not certain: ") && said[0].contains("slurm:22 for 1h") &&
+  EXPECT_TRUE(said[0].starts_with("not certain: ") && said[0].contains("Slurm job 22 of ada on GPU 0 for 1h") &&
               said[0].contains("Slurm had not answered slurm=requeue"))
       << said[0];
   EXPECT_TRUE(said[1].starts_with("not certain: ")) << said[1];
