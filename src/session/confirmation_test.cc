@@ -245,7 +245,9 @@ TEST(Confirmation, OpenersOfTimeBeforeTheFiringConfirmNothingForEach) {
   const Instant begins = ManualClock().now();
   for (const bool opens : {false, true}) {
     FakeWorld world(scans_of_processes(begins + (opens ? 20s + 100ms : Duration(1h)), 3s));
-    world.script.holders = [](Instant, unsigned) { return std::vector<GpuProcess>{holder_for_test(4711)}; };
+    world.script.holders = [](Instant, unsigned gpu) {
+      return gpu == 0 ? std::vector<GpuProcess>{holder_for_test(4711)} : std::vector<GpuProcess>{};
+    };
     world.send_from(begins + 35s, SIGINT);
     EachSettings settings;
     settings.steps = {{.when = *parse_rule("openers < 1 for 20s"), .actions = {*parse_action("end")}}};
