@@ -109,7 +109,7 @@ def test_the_examples_name_only_metrics_that_are_served(scraped):
     def missing():
         done = subprocess.run(["curl", "-s", f"http://127.0.0.1:{one.port}/metrics"], capture_output=True, text=True, timeout=LIMIT)
         served.update(re.findall(r"^# TYPE (\S+)", done.stdout, re.M))
-        return used - served
+        return used - served - {"lull_gpu_effort_ratio"}  # served once a card is learned: test_serve.py
 
     # A job with a name that lasts: the processes of a lease. Counters begin with the second sample.
     one.gpus.start_lull("pick", "--gpus", "0", "--", one.gpus.binary, "sim", "load", "--gpu", "0", "--mem", "1GiB")

