@@ -344,7 +344,7 @@ PythonEvidence read_python(const std::vector<pid_t>& members) {
   };
   // Aside, whatever tables the job's files have cannot take the machine's memory.
   const auto aside = [&](std::size_t i) -> std::string {
-#ifndef __SANITIZE_ADDRESS__  // it reserves far more for itself
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve far more for themselves
     const rlimit most{kPythonMemory, kPythonMemory};
     (void)::setrlimit(RLIMIT_AS, &most);
 #endif
