@@ -80,7 +80,7 @@ for _line in _TABLE.strip().splitlines():
 
 def faults_of(call: str, what: str) -> list:
     """Every way in which this call may go wrong; "kill": the process is killed as it makes it."""
-    never_fails = (call, what) == ("write", "anon_inode:[eventfd]")  # nothing is allocated, and a count of 1 always has room
+    never_fails = (call, what) == ("write", "anon_inode:[eventfd]")  # nothing is allocated, and a count of 1 always fits
     return [*([] if never_fails else ERRORS.get(call, [])), "kill"]
 
 
